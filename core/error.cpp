@@ -1,7 +1,9 @@
 #include "error.h"
 
 #include <charconv>
+#include <typeinfo>
 
+#include "fail_as.h"
 #include "tensor.h"
 
 namespace tapir::inline v0 {
@@ -50,6 +52,23 @@ void fail_args(ErrorKind kind, std::string_view text, const FormatArg* args, int
     case ErrorKind::Internal: break;
   }
   throw InternalError(message + " (this is a bug of Tapir's: please report it)");
+}
+
+void fail_as(const char* op) {
+  const auto renamed = [op](const std::exception& e) {
+    const std::string_view text = e.what();
+    const size_t end = text.starts_with('[') ? text.find("] ") : text.npos;
+    return end == text.npos ? std::string(text) : tapir::format("[{}{}", op, text.substr(end));
+  };
+  try {
+    throw;
+  } catch (const ValueError& e) {
+    if (typeid(e) == typeid(ValueError)) throw ValueError(renamed(e));
+    throw;
+  } catch (const OutOfMemoryError& e) {
+    if (typeid(e) == typeid(OutOfMemoryError)) throw OutOfMemoryError(renamed(e));
+    throw;
+  }
 }
 
 }  // namespace tapir::inline v0

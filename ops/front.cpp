@@ -142,8 +142,7 @@ static Shape shape_of(const char* op, const Operand& a, const Operand& b) {
 }
 
 static const char* check_operands(const char* op, const Operand& x, const Operand& y) {
-  if (x.is_tensor()) check_defined(op, "the first operand", x.tensor());
-  if (y.is_tensor()) check_defined(op, "the second operand", y.tensor());
+  check_defined(op, "the first operand", x), check_defined(op, "the second operand", y);
   return op;
 }
 

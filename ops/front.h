@@ -4,11 +4,13 @@
 // that fit. Casts are recorded `to` operations, so that a saved operand keeps its history; broadcasting is only a stride.
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "../autograd/record.h"
 #include "../core/backend.h"
 #include "../core/checks.h"
+#include "../core/fail_as.h"
 #include "../core/tensor.h"
 #include "cast.h"
 
@@ -24,9 +26,23 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 bool broadcasts_to(const Shape& from, const Shape& to);
 /// All defined tensors on one device, or ValueError.
 Device common_device(const char* op, std::initializer_list<const Tensor*> tensors);
-/// ValueError that names the argument, where a tensor must not be absent.
-inline void check_defined(const char* op, const char* argument, const Tensor& x) {
+namespace detail {
+inline void check_argument(const char* op, const char* argument, const Tensor& x) {
   check(x.defined(), "[{}] expected a tensor for {}, got an undefined one", op, argument);
+}
+inline void check_argument(const char* op, const char* argument, const Operand& x) {
+  if (x.is_tensor()) check_argument(op, argument, x.tensor());
+}
+inline void check_argument(const char* op, const char* argument, std::span<const Tensor> list) {
+  for (size_t i = 0; i < list.size(); ++i)
+    check(list[i].defined(), "[{}] expected a tensor for {}[{}], got an undefined one", op, argument, i);
+}
+}  // namespace detail
+/// ValueError that names the argument, where a tensor must not be absent: check_defined("gather", "x", x, "index", index).
+template <class T, class... More>
+void check_defined(const char* op, const char* argument, const T& x, const More&... more) {
+  detail::check_argument(op, argument, x);
+  if constexpr (sizeof...(more) > 0) check_defined(op, more...);
 }
 /// x's dimensions wrapped, as a bit mask; all of them when the list is empty. ValueError for a dimension twice.
 uint32_t reduce_mask(const char* op, const Dims& dims, const Tensor& x);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "../core/fail_as.h"
 #include "../core/modes.h"
 #include "../ops/arithmetic.h"
 #include "../ops/bitwise.h"
@@ -42,7 +43,7 @@ double MeanMetric::mean() const { return total_.defined() ? total_.item() / coun
 Accuracy::Accuracy(const AccuracyOptions& o) : MeanMetric(kInt64), options_(o) {
   check(o.top_k > 0, "[Accuracy] expected top_k above 0, got {}", o.top_k);
 }
-void Accuracy::update(const Tensor& p, const Tensor& t) {
+void Accuracy::update(const Tensor& p, const Tensor& t) try {
   NoGrad guard;
   const bool scores = are_scores("Accuracy", p, t);
   check(scores || options_.top_k == 1, "[Accuracy] expected scores (N, C, ...) for top_k {}, got {}", options_.top_k,
@@ -57,6 +58,8 @@ void Accuracy::update(const Tensor& p, const Tensor& t) {
     accumulate(count_, sum(counts));
   } else accumulate(count_, full({}, t.numel(), {.dtype = kInt64, .device = t.device()}));
   accumulate(total_, sum(right));
+} catch (...) {
+  fail_as("Accuracy");
 }
 
 ConfusionMatrix::ConfusionMatrix(int64_t classes, std::optional<int64_t> ignore)
@@ -64,9 +67,12 @@ ConfusionMatrix::ConfusionMatrix(int64_t classes, std::optional<int64_t> ignore)
   check(classes > 0 && classes < int64_t(1) << 31, "[ConfusionMatrix] expected num_classes in [1, 2^31), got {}",
         classes);
 }
-void ConfusionMatrix::update(const Tensor& p, const Tensor& t) {
+void ConfusionMatrix::update(const Tensor& p, const Tensor& t) try {
   NoGrad guard;
-  const Tensor guess = are_scores("ConfusionMatrix", p, t) ? argmax(p, 1) : p;
+  const bool scores = are_scores("ConfusionMatrix", p, t);
+  check(!scores || p.shape()[1] == classes_, "[ConfusionMatrix] expected scores of {} classes, (N, C, ...), got {}",
+        classes_, p);
+  const Tensor guess = scores ? argmax(p, 1) : p;
   if (!counts_.defined()) counts_ = zeros(classes_ * classes_, {.dtype = kInt64, .device = t.device()});
   const Tensor from = flatten(to(t, kInt64)), into = flatten(to(guess, kInt64));
   Tensor place = where((into >= 0) & (into < classes_) & (from >= 0) & (from < classes_), from * classes_ + into,
@@ -77,6 +83,8 @@ void ConfusionMatrix::update(const Tensor& p, const Tensor& t) {
     place = where(ignored, 0, place), one = where(ignored, 0, one);
   }
   counts_.copy_(index_add(counts_, 0, place, one));  // a refused batch leaves the counts as they were
+} catch (...) {
+  fail_as("ConfusionMatrix");
 }
 Tensor ConfusionMatrix::compute() const {
   return counts_.defined() ? counts_.clone().view({classes_, classes_})
@@ -115,7 +123,7 @@ double ConfusionMatrix::precision(Average a) const { return averaged(&Scores::pr
 double ConfusionMatrix::recall(Average a) const { return averaged(&Scores::recall, a); }
 double ConfusionMatrix::f1(Average a) const { return averaged(&Scores::f1, a); }
 
-void Perplexity::update(const Tensor& logits, const Tensor& t) {
+void Perplexity::update(const Tensor& logits, const Tensor& t) try {
   NoGrad guard;
   Shape without = logits.shape();
   if (logits.dim() >= 1) without.resize(logits.dim() - 1);
@@ -126,13 +134,17 @@ void Perplexity::update(const Tensor& logits, const Tensor& t) {
       cross_entropy(to(rows, kFloat32), flat, {.reduction = Reduction::Sum, .ignore_index = ignore_index_});
   accumulate(total_, to(loss, kFloat64));
   accumulate(count_, sum(ne(flat, ignore_index_)));
+} catch (...) {
+  fail_as("Perplexity");
 }
 double Perplexity::compute() const { return std::exp(mean()); }
 
-void AUC::update(const Tensor& scores, const Tensor& labels) {
+void AUC::update(const Tensor& scores, const Tensor& labels) try {
   check(scores.dim() == 1 && scores.shape() == labels.shape(),
         "[AUC] expected scores (N) and labels (N), got {} and {}", scores, labels);
   scores_.push_back(scores.detach().clone()), labels_.push_back(labels.detach().clone());
+} catch (...) {
+  fail_as("AUC");
 }
 double AUC::compute() const {
   if (scores_.empty()) return NAN;

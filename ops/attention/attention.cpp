@@ -206,6 +206,7 @@ Tensor folded(const Tensor& x, const Shape& lead) {
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& o) {
+  check_defined("scaled_dot_product_attention", "query", query, "key", key, "value", value);
   TAPIR_AUTOCAST(scaled_dot_product_attention, query, key, value, o);
   check_operands(query, key, value, o);
   const Leading lead(query, key, value, o.enable_gqa);

@@ -76,6 +76,7 @@ Tensor add_windows(const Tensor& columns, const Windows& w) {
 }  // namespace
 
 Tensor unfold(const Tensor& x, const Dims& kernel_size, const FoldOptions& o) {
+  check_defined("unfold", "x", x);
   const int64_t rank = x.dim();
   check(rank == 3 || rank == 4, "[unfold] expected an input (N, C, H, W) or (C, H, W), got {}", x);
   for (int64_t d = rank - 3; d < rank; ++d)
@@ -87,6 +88,7 @@ Tensor unfold(const Tensor& x, const Dims& kernel_size, const FoldOptions& o) {
 }
 
 Tensor fold(const Tensor& x, const Dims& output_size, const Dims& kernel_size, const FoldOptions& o) {
+  check_defined("fold", "x", x);
   check(x.dim() == 2 || x.dim() == 3, "[fold] expected an input (N, C kh kw, L) or (C kh kw, L), got {}", x);
   if (x.dim() == 2) return squeeze(fold(unsqueeze(x, 0), output_size, kernel_size, o), 0);
   int64_t size[2];

@@ -100,6 +100,7 @@ static int64_t padding_row(const char* op, const Tensor& index, const Tensor& we
 }
 
 Tensor embedding(const Tensor& input, const Tensor& weight, const EmbeddingOptions& o) {
+  check_defined("embedding", "input", input, "weight", weight);
   const int64_t padding = padding_row("embedding", input, weight, o.padding_idx);
   const Tensor index = to(input, kInt64);
   if (o.max_norm) limit_rows(weight, index, *o.max_norm, o.norm_type);
@@ -189,6 +190,7 @@ void check_bags(const Tensor& index, const Tensor& weight, const Tensor& offsets
 }  // namespace
 
 Tensor embedding_bag(const Tensor& input, const Tensor& weight, const Tensor& offsets, const EmbeddingBagOptions& o) {
+  check_defined("embedding_bag", "input", input, "weight", weight);
   const int64_t padding = padding_row("embedding_bag", input, weight, o.padding_idx);
   check_bags(input, weight, offsets, o);
   const Tensor index = to(input, kInt64), flat = flatten(index);
@@ -207,7 +209,7 @@ Tensor embedding_bag(const Tensor& input, const Tensor& weight, const Tensor& of
   return to(y, weight.dtype());
 }
 
-Tensor one_hot(const Tensor& x, int64_t num_classes) {
+Tensor one_hot(const Tensor& x, int64_t num_classes) try {
   check(is_integral(x.dtype()), "[one_hot] expected an index tensor of integers, got {}", x);
   check(num_classes >= -1, "[one_hot] expected num_classes to be positive, or -1 to take the largest class, got {}",
         num_classes);
@@ -226,6 +228,8 @@ Tensor one_hot(const Tensor& x, int64_t num_classes) {
                "[one_hot] class {value} at position {position} is out of range: class values must be non-negative and "
                "smaller than num_classes ({bound})");
   return y;
+} catch (...) {
+  fail_as("one_hot");
 }
 
 }  // namespace tapir::inline v0

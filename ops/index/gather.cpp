@@ -40,6 +40,7 @@ static void check_positions(const Context& ctx, const char* op, int64_t dim) {
 }
 
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
+  check_defined("gather", "x", x, "index", index);
   dim = wrap_dim("gather", dim, x.dim());
   common_device("gather", {&x, &index});
   check_gather("gather", x, dim, index);
@@ -54,7 +55,7 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   });
 }
 
-Tensor take_along_dim(const Tensor& x, const Tensor& given_indices, std::optional<int64_t> given) {
+Tensor take_along_dim(const Tensor& x, const Tensor& given_indices, std::optional<int64_t> given) try {
   check(is_integral(given_indices.dtype()), "[take_along_dim] expected indices of an integer dtype, got {}",
         given_indices);
   const int64_t n = !given ? x.numel() : x.dim() ? x.shape()[wrap_dim("take_along_dim", *given, x.dim())] : 1;
@@ -71,6 +72,8 @@ Tensor take_along_dim(const Tensor& x, const Tensor& given_indices, std::optiona
   const Tensor from = expand(x, common);
   common[dim] = indices.shape()[dim];
   return gather(from, dim, expand(indices, common));
+} catch (...) {
+  fail_as("take_along_dim");
 }
 
 /// self for a composite whose result is written over it: a copy, where gradients will need the old values.
@@ -140,10 +143,12 @@ static Tensor scatter_add(const char* op, const Tensor& x, int64_t dim, const Te
                 });
 }
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  check_defined("scatter_add", "x", x, "index", index, "source", source);
   TAPIR_AUTOCAST(scatter_add, x, dim, index, source);
   return scatter_add("scatter_add", x, dim, index, source, nullptr);
 }
 Tensor& scatter_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
+  check_defined("scatter_add_", "self", self, "index", index, "source", source);
   return scatter_add("scatter_add_", self, dim, index, source, &self), self;
 }
 
@@ -207,7 +212,7 @@ static Scalar bound_of(DType t, int sign) {
 }
 
 Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
-                      const IncludeSelfOptions& o) {
+                      const IncludeSelfOptions& o) try {
   const auto base = [&](Scalar neutral) { return o.include_self ? x : scatter(x, dim, index, neutral); };
   if (reduce == "sum") return scatter_add("scatter_reduce", base(0), dim, index, source, nullptr);
   if (reduce == "prod") return scatter_product("scatter_reduce", base(1), dim, index, source);
@@ -220,20 +225,26 @@ Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const T
   Tensor count = scatter_add(o.include_self ? one : scatter(one, dim, index, 0), dim, index, ones_like(source));
   count = masked_fill(count, eq(count, 0), 1);
   return is_floating(x.dtype()) ? div(total, count) : div(total, count, "floor");
+} catch (...) {
+  fail_as("scatter_reduce");
 }
 Tensor& scatter_reduce_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
-                        const IncludeSelfOptions& o) {
+                        const IncludeSelfOptions& o) try {
   check_inplace("scatter_reduce_", self, wants_grad({self, source}));
   return copy_(self, scatter_reduce(kept(self, source), dim, index, source, reduce, o));
+} catch (...) {
+  fail_as("scatter_reduce_");
 }
 
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) {
+  check_defined("scatter", "x", x, "index", index, "source", source);
   if (reduce == "") return scatter("scatter", x, dim, index, source, nullptr);
   if (reduce == "add") return scatter_add("scatter", x, dim, index, source, nullptr);
   check(reduce == "multiply", "[scatter] reduce argument must be either add or multiply, got {}", reduce);
   return scatter_product("scatter", x, dim, index, source);
 }
 Tensor& scatter_(Tensor& self, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) {
+  check_defined("scatter_", "self", self, "index", index, "source", source);
   if (reduce == "") return scatter("scatter_", self, dim, index, source, &self), self;
   if (reduce == "add") return scatter_add("scatter_", self, dim, index, source, &self), self;
   check_inplace("scatter_", self, wants_grad({self, source.tensor_or_undefined()}));
@@ -241,7 +252,8 @@ Tensor& scatter_(Tensor& self, int64_t dim, const Tensor& index, const Operand& 
 }
 
 Tensor index_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
-                    const IncludeSelfOptions& o) {
+                    const IncludeSelfOptions& o) try {
+  check_defined("index_reduce", "x", x, "index", index, "source", source);
   check(reduce == "prod" || reduce == "mean" || reduce == "amax" || reduce == "amin",
         "[index_reduce] reduce argument must be either prod, mean, amax or amin, got {}", reduce);
   check(index.dim() <= 1, "[index_reduce] index is supposed to be a vector, got {}", index);
@@ -253,11 +265,16 @@ Tensor index_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Ten
   Shape along = Dims::filled(x.dim(), 1);
   along[dim] = index.numel();
   return scatter_reduce(x, dim, expand(reshape(index, along), expected), source, reduce, o);
+} catch (...) {
+  fail_as("index_reduce");
 }
 Tensor& index_reduce_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
-                      const IncludeSelfOptions& o) {
+                      const IncludeSelfOptions& o) try {
+  check_defined("index_reduce_", "self", self, "index", index, "source", source);
   check_inplace("index_reduce_", self, wants_grad({self, source}));
   return copy_(self, index_reduce(kept(self, source), dim, index, source, reduce, o));
+} catch (...) {
+  fail_as("index_reduce_");
 }
 
 }  // namespace tapir::inline v0

@@ -122,6 +122,7 @@ static void put_packed(const Tensor& x, const Tensor& given, const Tensor& value
 }
 
 Tensor nonzero(const Tensor& x) {
+  check_defined("nonzero", "x", x);
   const int64_t n = backend(x).count_nonzero(context(x), {x});
   Tensor y = empty({n, x.dim()}, {.dtype = kInt64, .device = x.device()});
   if (y.numel()) backend(x).nonzero(context(x), {y, x});
@@ -225,21 +226,27 @@ static Tensor index(const Tensor& x, const std::vector<Tensor>& indices, const D
   const Plan plan("index", x, indices, names);
   return plan.in_order(index_packed(plan.x, plan.places, plan.who));
 }
-Tensor index(const Tensor& x, const std::vector<Tensor>& indices) { return index(x, indices, {}); }
+Tensor index(const Tensor& x, const std::vector<Tensor>& indices) try { return index(x, indices, {}); } catch (...) {
+  fail_as("index");
+}
 
 static void put(const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate,
                 const Dims& names) {
   const Plan plan("index_put_", self, indices, names);
   put_packed(plan.x, plan.places, plan.from_order(to(to(values, self.device()), self.dtype())), accumulate, plan.who);
 }
-Tensor& index_put_(Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
+Tensor& index_put_(Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) try {
   check(values.dtype() == self.dtype(), "[index_put_] expected values of dtype {}, got {}", self.dtype(), values);
   return put(self, indices, values, accumulate, {}), self;
+} catch (...) {
+  fail_as("index_put_");
 }
-Tensor index_put(const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
+Tensor index_put(const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) try {
   TAPIR_AUTOCAST(index_put, self, indices, values, accumulate);
   Tensor y = clone(self);
   return index_put_(y, indices, values, accumulate);
+} catch (...) {
+  fail_as("index_put");
 }
 
 // ---- whole slices along one dimension
@@ -280,6 +287,7 @@ struct Slices {
 }  // namespace
 
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
+  check_defined("index_select", "x", x, "index", index);
   const Slices s("index_select", x, dim, index);
   const Tensor y = index_packed(s.in_front(x), s.places, s.who);
   if (x.dim() == 0) {
@@ -295,6 +303,7 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
   return name(y, __VA_ARGS__)
 
 Tensor& index_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha) {
+  check_defined("index_add_", "self", self, "index", index, "source", source);
   const Slices s("index_add_", self, dim, index);
   s.check_source(self, source);
   check_factor("index_add_", "alpha", alpha, self.dtype());
@@ -302,19 +311,23 @@ Tensor& index_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor&
   return self;
 }
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha) {
+  check_defined("index_add", "x", x, "index", index, "source", source);
   TAPIR_ON_COPY(index_add_, x, dim, index, source, alpha);
 }
 Tensor& index_copy_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
+  check_defined("index_copy_", "self", self, "index", index, "source", source);
   const Slices s("index_copy_", self, dim, index);
   s.check_source(self, source);
   s.put(self, s.in_front(source), false);
   return self;
 }
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  check_defined("index_copy", "x", x, "index", index, "source", source);
   TAPIR_AUTOCAST(index_copy, x, dim, index, source);
   TAPIR_ON_COPY(index_copy_, x, dim, index, source);
 }
-Tensor& index_fill_(Tensor& self, int64_t dim, const Tensor& index, const Operand& value) {
+Tensor& index_fill_(Tensor& self, int64_t dim, const Tensor& index, const Operand& value) try {
+  check_defined("index_fill_", "self", self, "index", index, "value", value);
   check(!value.is_tensor() || value.tensor().dim() == 0,
         "[index_fill_] only supports a 0-dimensional value tensor, but got {}", value.tensor_or_undefined());
   const Slices s("index_fill_", self, dim, index, true);
@@ -330,9 +343,14 @@ Tensor& index_fill_(Tensor& self, int64_t dim, const Tensor& index, const Operan
                           : full({}, value.scalar(), {.dtype = self.dtype(), .device = self.device()}),
         false);
   return self;
+} catch (...) {
+  fail_as("index_fill_");
 }
-Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Operand& value) {
+Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Operand& value) try {
+  check_defined("index_fill", "x", x, "index", index, "value", value);
   TAPIR_ON_COPY(index_fill_, x, dim, index, value);
+} catch (...) {
+  fail_as("index_fill");
 }
 
 // ---- masks
@@ -341,6 +359,7 @@ static void check_mask(const char* op, const Tensor& mask) {
   check(mask.dtype() == kBool, "[{}] expected a mask of dtype bool, got {}", op, mask);
 }
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
+  check_defined("masked_select", "x", x, "mask", mask);
   check_mask("masked_select", mask);
   common_device("masked_select", {&x, &mask});
   Shape shape = broadcast_shapes("masked_select", x.shape(), mask.shape());
@@ -364,9 +383,11 @@ static Tensor& masked_scatter(const char* op, Tensor& self, const Tensor& mask, 
   return self;
 }
 Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) {
+  check_defined("masked_scatter_", "self", self, "mask", mask, "source", source);
   return masked_scatter("masked_scatter_", self, mask, source);
 }
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source) {
+  check_defined("masked_scatter", "x", x, "mask", mask, "source", source);
   Tensor y = clone(expand(x, broadcast_shapes("masked_scatter", x.shape(), mask.shape())));
   return masked_scatter("masked_scatter", y, mask, source);
 }
@@ -377,11 +398,14 @@ static Tensor flat_places(const char* op, const Tensor& index) {
   check_index_dtype(op, index);
   return unsqueeze(to(index, kInt64), 0);
 }
-Tensor take(const Tensor& x, const Tensor& index) {
+Tensor take(const Tensor& x, const Tensor& index) try {
   common_device("take", {&x, &index});
   return index_packed(reshape(x, -1), flat_places("take", index), {"take", 0});
+} catch (...) {
+  fail_as("take");
 }
 Tensor put(const Tensor& x, const Tensor& index, const Tensor& source, bool accumulate) {
+  check_defined("put", "x", x, "index", index, "source", source);
   common_device("put", {&x, &index, &source});
   check(source.dtype() == x.dtype(), "[put] expected self and source of one dtype, got {} and {}", x.dtype(),
         source.dtype());
@@ -392,10 +416,12 @@ Tensor put(const Tensor& x, const Tensor& index, const Tensor& source, bool accu
   return y;
 }
 Tensor& put_(Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
+  check_defined("put_", "self", self, "index", index, "source", source);
   check_inplace("put_", self, wants_grad({self, source}));
   return copy_(self, put(self, index, source, accumulate));
 }
 std::vector<Tensor> unravel_index(const Tensor& indices, const Shape& shape) {
+  check_defined("unravel_index", "indices", indices);
   check_index_dtype("unravel_index", indices);
   int64_t count = 1;
   for (int64_t s : shape)
@@ -414,7 +440,12 @@ std::vector<Tensor> unravel_index(const Tensor& indices, const Shape& shape) {
   }
   return out;
 }
-Tensor argwhere(const Tensor& x) { return nonzero(x); }
+Tensor argwhere(const Tensor& x) try {
+  check_defined("argwhere", "x", x);
+  return nonzero(x);
+} catch (...) {
+  fail_as("argwhere");
+}
 
 // ---- x[...]
 

@@ -52,7 +52,7 @@ static Tensor qr_gradient(const Tensor& gq, const Tensor& gr, const Tensor& q, c
 }
 
 namespace linalg {
-std::pair<Tensor, Tensor> qr(const Tensor& a, std::string_view mode) {
+std::pair<Tensor, Tensor> qr(const Tensor& a, std::string_view mode) try {
   TAPIR_AUTOCAST(qr, a, mode);
   check_matrices("linalg.qr", a);
   check(mode == "reduced" || mode == "complete" || mode == "r",
@@ -69,6 +69,8 @@ std::pair<Tensor, Tensor> qr(const Tensor& a, std::string_view mode) {
     });
   }
   return {mode == "r" ? empty_of(a, {0}) : q, r};
+} catch (...) {
+  fail_as("linalg.qr");
 }
 }  // namespace linalg
 
@@ -88,6 +90,7 @@ static Tensor differences(const Tensor& x) {
 
 namespace linalg {
 std::pair<Tensor, Tensor> eigh(const Tensor& a, std::string_view uplo) {
+  check_defined("linalg.eigh", "a", a);
   TAPIR_AUTOCAST(eigh, a, uplo);
   check_square("linalg.eigh", a);
   const bool upper = upper_of("linalg.eigh", uplo);
@@ -108,7 +111,7 @@ std::pair<Tensor, Tensor> eigh(const Tensor& a, std::string_view uplo) {
   return {values, vectors};
 }
 
-Tensor eigvalsh(const Tensor& a, std::string_view uplo) {
+Tensor eigvalsh(const Tensor& a, std::string_view uplo) try {
   TAPIR_AUTOCAST(eigvalsh, a, uplo);
   check_square("linalg.eigvalsh", a);
   if (wants_grad({a})) return eigh(a, uplo).first;
@@ -116,6 +119,8 @@ Tensor eigvalsh(const Tensor& a, std::string_view uplo) {
   const bool upper = upper_of("linalg.eigvalsh", uplo);
   check_iteration("linalg.eigvalsh", run_linalg(a, {values}, {a}, {.op = LinalgOp::Eigh, .upper = upper}), a);
   return values;
+} catch (...) {
+  fail_as("linalg.eigvalsh");
 }
 }  // namespace linalg
 
@@ -156,6 +161,7 @@ static std::tuple<Tensor, Tensor, Tensor> run_svd(const char* op, const Tensor& 
 
 namespace linalg {
 std::tuple<Tensor, Tensor, Tensor> svd(const Tensor& a, bool full_matrices) {
+  check_defined("linalg.svd", "a", a);
   TAPIR_AUTOCAST(svd, a, full_matrices);
   const auto [u, s, vh] = run_svd("linalg.svd", a, full_matrices);
   const Tensor outputs[] = {u, s, vh};
@@ -171,6 +177,7 @@ std::tuple<Tensor, Tensor, Tensor> svd(const Tensor& a, bool full_matrices) {
 }
 
 Tensor svdvals(const Tensor& a) {
+  check_defined("linalg.svdvals", "a", a);
   TAPIR_AUTOCAST(svdvals, a);
   check_matrices("linalg.svdvals", a);
   if (wants_grad({a})) return std::get<1>(svd(a, false));
@@ -203,6 +210,7 @@ static Tensor threshold(const Tensor& a, const Tensor& s, const ToleranceOptions
 
 namespace linalg {
 Tensor matrix_rank(const Tensor& a, const ToleranceOptions& o) {
+  check_defined("linalg.matrix_rank", "a", a);
   TAPIR_AUTOCAST(matrix_rank, a, o);
   check_matrices("linalg.matrix_rank", a);
   NoGrad guard;
@@ -226,6 +234,7 @@ static Tensor pinv_value(const Tensor& a, const ToleranceOptions& o) {
 }
 // Golub and Pereyra 1973, "The differentiation of pseudo-inverses and nonlinear least squares problems".
 Tensor pinv(const Tensor& a, const ToleranceOptions& o) {
+  check_defined("linalg.pinv", "a", a);
   o.hermitian ? check_square("linalg.pinv", a) : check_matrices("linalg.pinv", a);
   const Tensor p = pinv_value(a, o);
   return record("linalg.pinv", p, {a}, save(a, p), [](const Tensor& g, const Tensor& a, const Tensor& p) {
@@ -235,7 +244,7 @@ Tensor pinv(const Tensor& a, const ToleranceOptions& o) {
   });
 }
 
-Lstsq lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond, std::string_view driver) {
+Lstsq lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond, std::string_view driver) try {
   TAPIR_AUTOCAST(lstsq, a, b, rcond, driver);
   const char* name = "linalg.lstsq";
   check_matrices(name, a), check_pair(name, a, b);
@@ -258,6 +267,8 @@ Lstsq lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond, std::
   }
   if (full_rank && rows(a) > columns(a)) out.residuals = sum(square(matmul(a, x) - right), -2);
   return out;
+} catch (...) {
+  fail_as("linalg.lstsq");
 }
 }  // namespace linalg
 

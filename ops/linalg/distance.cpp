@@ -77,7 +77,8 @@ static Tensor by_differences(const Tensor& a, const Tensor& b, double p) {
                 });
 }
 
-Tensor cdist(const Tensor& x1, const Tensor& x2, const CdistOptions& o) {
+Tensor cdist(const Tensor& x1, const Tensor& x2, const CdistOptions& o) try {
+  check_defined("cdist", "x1", x1, "x2", x2);
   TAPIR_AUTOCAST(cdist, x1, x2, o);
   common_device("cdist", {&x1, &x2});
   check(x1.dim() >= 2 && x2.dim() >= 2 && x1.shape().back() == x2.shape().back(),
@@ -94,24 +95,33 @@ Tensor cdist(const Tensor& x1, const Tensor& x2, const CdistOptions& o) {
   const bool many = x1.size(-2) > 25 || x2.size(-2) > 25;
   if (o.p == 2 && (always || (if_necessary && many))) return euclidean_by_product(x1, x2);
   return by_differences(x1, x2, o.p);
+} catch (...) {
+  fail_as("cdist");
 }
 
-Tensor pdist(const Tensor& x, double p) {
+Tensor pdist(const Tensor& x, double p) try {
+  check_defined("pdist", "x", x);
   TAPIR_AUTOCAST(pdist, x, p);
   check(x.dim() == 2 && is_floating(x.dtype()) && p >= 0,
         "[pdist] expected points (P, M) of floats and p of at least 0, got {} and {}", x, p);
   const Tensor pairs = triu_indices(x.size(0), x.size(0), 1, {.device = x.device()}),
                difference = index_select(x, 0, select(pairs, 0, 0)) - index_select(x, 0, select(pairs, 0, 1));
   return x.shape()[1] == 0 ? sum(difference, -1) : norm(difference, p, -1);
+} catch (...) {
+  fail_as("pdist");
 }
 
-Tensor dist(const Tensor& a, const Tensor& b, Scalar p) {
+Tensor dist(const Tensor& a, const Tensor& b, Scalar p) try {
   TAPIR_AUTOCAST(dist, a, b, p);
   return norm(a - b, p);
+} catch (...) {
+  fail_as("dist");
 }
 
-Tensor pairwise_distance(const Tensor& x1, const Tensor& x2, const DistanceOptions& o) {
+Tensor pairwise_distance(const Tensor& x1, const Tensor& x2, const DistanceOptions& o) try {
   return norm(x1 - x2 + o.eps, o.p, -1, {.keepdim = o.keepdim});
+} catch (...) {
+  fail_as("pairwise_distance");
 }
 
 /// max(|x|, eps), whose gradient is that of |x| everywhere.
@@ -120,7 +130,8 @@ static Tensor length_at_least(const Tensor& x, int64_t dim, double eps) {
   return record("cosine_similarity", clamp_min(length.detach(), eps), {length},
                 [](const Tensor& g) { return Grads{g}; });
 }
-Tensor cosine_similarity(const Tensor& x1, const Tensor& x2, const CosineOptions& o) {
+Tensor cosine_similarity(const Tensor& x1, const Tensor& x2, const CosineOptions& o) try {
+  check_defined("cosine_similarity", "x1", x1, "x2", x2);
   TAPIR_AUTOCAST(cosine_similarity, x1, x2, o);
   const Operand a = x1, b = x2;
   const DType dtype = result_type({&a, &b});
@@ -129,13 +140,19 @@ Tensor cosine_similarity(const Tensor& x1, const Tensor& x2, const CosineOptions
   const int64_t dim = wrap_dim("cosine_similarity", o.dim, shape.size());
   const Tensor u = expand(to(x1, dtype), shape), v = expand(to(x2, dtype), shape);
   return sum(u / length_at_least(u, dim, o.eps) * (v / length_at_least(v, dim, o.eps)), dim);
+} catch (...) {
+  fail_as("cosine_similarity");
 }
 
-Tensor normalize(const Tensor& x, const NormalizeOptions& o) {
+Tensor normalize(const Tensor& x, const NormalizeOptions& o) try {
+  check_defined("normalize", "x", x);
   return x / clamp_min(norm(x, o.p, o.dim, {.keepdim = true}), o.eps);
+} catch (...) {
+  fail_as("normalize");
 }
 
-Tensor renorm(const Tensor& x, Scalar p, int64_t dim, Scalar maxnorm) {
+Tensor renorm(const Tensor& x, Scalar p, int64_t dim, Scalar maxnorm) try {
+  check_defined("renorm", "x", x);
   TAPIR_AUTOCAST(renorm, x, p, dim, maxnorm);
   check(x.dim() >= 2, "[renorm] expected a tensor with at least 2 dimensions, got {}", x);
   check(p.to_double() > 0 && maxnorm.to_double() >= 0,
@@ -143,8 +160,11 @@ Tensor renorm(const Tensor& x, Scalar p, int64_t dim, Scalar maxnorm) {
   dim = wrap_dim("renorm", dim, x.dim());
   const Tensor length = norm(x, p, mask_dims(((1u << x.dim()) - 1) & ~(1u << dim)), {.keepdim = true});
   return x * where(gt(length, maxnorm), maxnorm / (length + 1e-7), 1);
+} catch (...) {
+  fail_as("renorm");
 }
 Tensor& renorm_(Tensor& self, Scalar p, int64_t dim, Scalar maxnorm) {
+  check_defined("renorm_", "self", self);
   return copy_(self, renorm(clone(self), p, dim, maxnorm));  // of a copy: the gradient needs what is overwritten
 }
 

@@ -86,7 +86,7 @@ static Tensor record_cholesky(const char* name, const Tensor& l, const Tensor& a
 }
 
 namespace linalg {
-Tensor cholesky(const Tensor& a, const UpperOptions& o) {
+Tensor cholesky(const Tensor& a, const UpperOptions& o) try {
   TAPIR_AUTOCAST(cholesky, a, o);
   check_square("linalg.cholesky", a);
   const Tensor l = empty_of(a, a.shape());
@@ -97,16 +97,21 @@ Tensor cholesky(const Tensor& a, const UpperOptions& o) {
         "positive (input is {})",
         e.position, e.value, a);
   return record_cholesky("linalg.cholesky", l, a, o.upper);
+} catch (...) {
+  fail_as("linalg.cholesky");
 }
-std::pair<Tensor, Tensor> cholesky_ex(const Tensor& a, const UpperOptions& o) {
+std::pair<Tensor, Tensor> cholesky_ex(const Tensor& a, const UpperOptions& o) try {
   check_square("linalg.cholesky_ex", a);
   const Tensor l = empty_of(a, a.shape()), info = empty(batch_of(a), {.dtype = kInt32, .device = a.device()});
   run_linalg(a, {l, info}, {a}, {.op = LinalgOp::Cholesky, .upper = o.upper});
   return {record_cholesky("linalg.cholesky_ex", l, a, o.upper), info};
+} catch (...) {
+  fail_as("linalg.cholesky_ex");
 }
 }  // namespace linalg
 
 Tensor cholesky_solve(const Tensor& b, const Tensor& factor, const UpperOptions& o) {
+  check_defined("cholesky_solve", "b", b, "factor", factor);
   TAPIR_AUTOCAST(cholesky_solve, b, factor, o);
   check_square("cholesky_solve", factor), check_matrices("cholesky_solve", b), check_pair("cholesky_solve", b, factor);
   check(rows(b) == rows(factor), "[cholesky_solve] expected a right-hand side that fits {}, got {}", factor.shape(),
@@ -126,10 +131,12 @@ Tensor cholesky_solve(const Tensor& b, const Tensor& factor, const UpperOptions&
                 });
 }
 
-Tensor cholesky_inverse(const Tensor& factor, const UpperOptions& o) {
+Tensor cholesky_inverse(const Tensor& factor, const UpperOptions& o) try {
   TAPIR_AUTOCAST(cholesky_inverse, factor, o);
   check_square("cholesky_inverse", factor);
   return cholesky_solve(identity_like(factor), factor, o);
+} catch (...) {
+  fail_as("cholesky_inverse");
 }
 
 // ---- LU ----
@@ -253,10 +260,12 @@ static std::tuple<Tensor, Tensor, Tensor> lu_of(const char* op, const Tensor& a)
 
 namespace linalg {
 std::tuple<Tensor, Tensor, Tensor> lu(const Tensor& a) {
+  check_defined("linalg.lu", "a", a);
   const auto [l, u, order] = lu_of("linalg.lu", a);
   return {permutation(order, a), l, u};
 }
 std::pair<Tensor, Tensor> lu_factor(const Tensor& a) {
+  check_defined("linalg.lu_factor", "a", a);
   const auto [l, u, order] = lu_of("linalg.lu_factor", a);
   return {filled_up(tril(l, -1), rows(a), columns(a)) + filled_up(u, rows(a), columns(a)), order};
 }
@@ -303,6 +312,7 @@ static Tensor det_gradient(const Tensor& g, const Tensor& a, const Tensor& lu, c
 
 namespace linalg {
 Tensor det(const Tensor& a) {
+  check_defined("linalg.det", "a", a);
   check_square("linalg.det", a);
   const Factors f = factorize(a);
   const Tensor y = f.sign * prod(diagonal(f.lu, 0, -2, -1), -1);
@@ -325,7 +335,7 @@ std::pair<Tensor, Tensor> slogdet(const Tensor& a) {
                  })};
 }
 
-Tensor matrix_power(const Tensor& a, int64_t n) {
+Tensor matrix_power(const Tensor& a, int64_t n) try {
   check(a.dim() >= 2 && rows(a) == columns(a), "[linalg.matrix_power] expected square matrices, got {}", a);
   if (n == 0) return identity_like(a).clone();
   Tensor base = n < 0 ? inv(a) : a, y;
@@ -334,10 +344,13 @@ Tensor matrix_power(const Tensor& a, int64_t n) {
     if ((left >>= 1) == 0) return y.is_same(a) ? clone(a) : y;
     base = matmul(base, base);
   }
+} catch (...) {
+  fail_as("linalg.matrix_power");
 }
 }  // namespace linalg
 
 Tensor logdet(const Tensor& a) {
+  check_defined("logdet", "a", a);
   check_square("logdet", a);
   const auto [sign, magnitude] = linalg::slogdet(a);
   return masked_fill(magnitude, lt(sign, 0), std::numeric_limits<double>::quiet_NaN());
@@ -345,6 +358,7 @@ Tensor logdet(const Tensor& a) {
 
 // The derivative of exp at X in direction E is the upper right block of exp((X, E; 0, X)); Higham 2008, "Functions of Matrices", 3.16.
 Tensor matrix_exp(const Tensor& a) {
+  check_defined("linalg.matrix_exp", "a", a);
   if (a.dtype() == kFloat16 || a.dtype() == kBFloat16) return to(matrix_exp(to(a, kFloat32)), a.dtype());
   check_square("matrix_exp", a);
   const Tensor y = empty_of(a, a.shape());

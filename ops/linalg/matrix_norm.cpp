@@ -58,16 +58,18 @@ static Tensor extreme(const Tensor& x, int64_t dim, bool largest, bool keepdim =
   return largest ? amax(x, dim, {.keepdim = keepdim}) : amin(x, dim, {.keepdim = keepdim});
 }
 
-Tensor matrix_norm(const Tensor& x, std::string_view ord, const Dims& dims, const ReduceOptions& o) {
+Tensor matrix_norm(const Tensor& x, std::string_view ord, const Dims& dims, const ReduceOptions& o) try {
   if (!o.dtype) TAPIR_AUTOCAST(matrix_norm, x, ord, dims, o);
   const Matrices m("linalg.matrix_norm", x, dims, o);
   check(ord == "fro" || ord == "nuc", "[linalg.matrix_norm] expected ord \"fro\", \"nuc\" or a number, got \"{}\"",
         ord);
   if (ord == "fro") return vector_norm(m.x, 2, dims, {.keepdim = o.keepdim});
   return m.finish(sum(m.singular_values(), -1), o.keepdim);
+} catch (...) {
+  fail_as("linalg.matrix_norm");
 }
 
-Tensor matrix_norm(const Tensor& x, Scalar ord, const Dims& dims, const ReduceOptions& o) {
+Tensor matrix_norm(const Tensor& x, Scalar ord, const Dims& dims, const ReduceOptions& o) try {
   if (!o.dtype) TAPIR_AUTOCAST(matrix_norm, x, ord, dims, o);
   const Matrices m("linalg.matrix_norm", x, dims, o);
   const double p = ord.to_double(), size = std::abs(p);
@@ -77,6 +79,8 @@ Tensor matrix_norm(const Tensor& x, Scalar ord, const Dims& dims, const ReduceOp
   const int64_t summed = size == 1 ? m.row : m.column, other = size == 1 ? m.column : m.row;
   const Tensor y = extreme(sum(abs(m.x), summed, {.keepdim = true}), other, p > 0, true);
   return o.keepdim ? y : squeeze(y, {m.row, m.column});
+} catch (...) {
+  fail_as("linalg.matrix_norm");
 }
 
 /// No dims: all, which then are a vector, or with an order one vector or one matrix.
@@ -87,11 +91,13 @@ static Tensor norm_over(const Tensor& x, Scalar ord, const Dims& dims, const Red
   return matrix ? matrix_norm(x, ord, dims.empty() ? Dims{0, 1} : dims, o) : vector_norm(x, ord, dims, o);
 }
 Tensor norm(const Tensor& x, std::optional<Scalar> ord, const Dims& dims, const ReduceOptions& o) {
+  check_defined("norm", "x", x);
   if (!o.dtype) TAPIR_AUTOCAST(norm, x, ord, dims, o);
   check(dims.size() <= 2, "[linalg.norm] expected one or two dims, got {}", dims);
   return ord ? norm_over(x, *ord, dims, o) : vector_norm(x, 2, dims, o);
 }
 Tensor norm(const Tensor& x, std::string_view ord, const Dims& dims, const ReduceOptions& o) {
+  check_defined("norm", "x", x);
   if (!o.dtype) TAPIR_AUTOCAST(norm, x, ord, dims, o);
   check(dims.size() == 2 || (dims.empty() && x.dim() == 2),
         "[linalg.norm] expected a matrix or two dims for ord \"{}\", got {}", ord, x);
@@ -108,6 +114,7 @@ template <class Ord> static Tensor cond_by_inverse(const Tensor& a, Ord p) {
                      std::numeric_limits<double>::infinity());
 }
 Tensor cond(const Tensor& a, Scalar p) {
+  check_defined("cond", "a", a);
   check_matrices("linalg.cond", a);
   if (std::abs(p.to_double()) != 2) return cond_by_inverse(a, p);
   const Tensor s = svdvals(a);
@@ -115,6 +122,9 @@ Tensor cond(const Tensor& a, Scalar p) {
   const Tensor largest = select(s, -1, 0), smallest = select(s, -1, -1);
   return p.to_double() > 0 ? largest / smallest : smallest / largest;
 }
-Tensor cond(const Tensor& a, std::string_view p) { return check_matrices("linalg.cond", a), cond_by_inverse(a, p); }
+Tensor cond(const Tensor& a, std::string_view p) {
+  check_defined("cond", "a", a);
+  return check_matrices("linalg.cond", a), cond_by_inverse(a, p);
+}
 
 }  // namespace tapir::inline v0::linalg

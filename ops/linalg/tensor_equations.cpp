@@ -26,7 +26,7 @@ Tensor tensorinv(const Tensor& a, int64_t ind) {
   return reshape(inv(reshape(a, {numel_of(first), numel_of(last)})), joined(last, first));
 }
 
-Tensor tensorsolve(const Tensor& a, const Tensor& b, const Dims& dims) {
+Tensor tensorsolve(const Tensor& a, const Tensor& b, const Dims& dims) try {
   const uint32_t moved = dims.empty() ? 0 : reduce_mask("linalg.tensorsolve", dims, a);
   Dims order;
   for (int64_t d = 0; d < a.dim(); ++d)
@@ -38,9 +38,12 @@ Tensor tensorsolve(const Tensor& a, const Tensor& b, const Dims& dims) {
         b.numel(), from, b);
   return reshape(solve(reshape(from, {b.numel(), b.numel()}), reshape(b, {b.numel()})),
                  part(from.shape(), b.dim(), from.dim()));
+} catch (...) {
+  fail_as("linalg.tensorsolve");
 }
 
 Tensor vander(const Tensor& x, std::optional<int64_t> n) {
+  check_defined("linalg.vander", "x", x);
   check(x.dim() > 0, "[linalg.vander] expected a tensor with dimensions, got {}", x);
   const int64_t count = n.value_or(x.shape().back());
   check(count >= 0, "[linalg.vander] expected N of at least 0, got {}", count);

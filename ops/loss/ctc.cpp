@@ -164,6 +164,8 @@ Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const List& fram
 
 Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                 const Tensor& target_lengths, const CtcLossOptions& o) {
+  check_defined("ctc_loss", "log_probs", log_probs, "targets", targets, "input_lengths", input_lengths,
+                "target_lengths", target_lengths);
   TAPIR_AUTOCAST(ctc_loss, log_probs, targets, input_lengths, target_lengths, o);
   for (const Tensor* t : {&input_lengths, &target_lengths})
     check(is_integral(t->dtype()), "[ctc_loss] expected lengths of an integer dtype, got {}", *t);

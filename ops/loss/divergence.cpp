@@ -63,6 +63,7 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Los
 }
 
 Tensor kl_div(const Tensor& input, const Tensor& target, const KlDivOptions& o) {
+  check_defined("kl_div", "input", input, "target", target);
   TAPIR_AUTOCAST(kl_div, input, target, o);
   check_target("kl_div", input, target);
   Tensor losses;
@@ -78,6 +79,7 @@ Tensor kl_div(const Tensor& input, const Tensor& target, const KlDivOptions& o) 
 
 Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor& var_of,
                          const GaussianNllLossOptions& o) {
+  check_defined("gaussian_nll_loss", "input", input, "target", target, "var_of", var_of);
   const char* op = "gaussian_nll_loss";
   check_target(op, input, target), common_device(op, {&input, &var_of});
   Tensor var = var_of;
@@ -103,10 +105,12 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor
   return reduced(op, losses, o.reduction);
 }
 Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, double var, const GaussianNllLossOptions& o) {
+  check_defined("gaussian_nll_loss", "input", input, "target", target);
   return gaussian_nll_loss(input, target, full_like(input, var), o);
 }
 
 Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const PoissonNllLossOptions& o) {
+  check_defined("poisson_nll_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(poisson_nll_loss, input, target, o);
   check_target("poisson_nll_loss", input, target);
   Tensor losses = o.log_input ? sub(exp(input), mul(target, input)) : sub(input, mul(target, log(add(input, o.eps))));
@@ -119,6 +123,7 @@ Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const Poisson
 }
 
 Tensor soft_margin_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  check_defined("soft_margin_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(soft_margin_loss, input, target, reduction);
   check_target("soft_margin_loss", input, target);
   check(is_floating(input.dtype()), "[soft_margin_loss] expected an input of a floating-point dtype, got {}", input);
@@ -126,6 +131,7 @@ Tensor soft_margin_loss(const Tensor& input, const Tensor& target, Reduction red
 }
 
 Tensor multilabel_soft_margin_loss(const Tensor& input, const Tensor& target, const LossOptions& o) {
+  check_defined("multilabel_soft_margin_loss", "input", input, "target", target);
   const char* op = "multilabel_soft_margin_loss";
   check_target(op, input, target), common_device(op, {&input, &o.weight});
   check(is_floating(input.dtype()) && input.dim() > 0,

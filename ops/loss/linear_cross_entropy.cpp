@@ -247,6 +247,7 @@ Tensor run(bool wide, const Tensor& input, const Tensor& w, const Tensor& target
 
 Tensor linear_cross_entropy(const Tensor& input, const Tensor& linear_weight, const Tensor& target,
                             const LinearCrossEntropyOptions& o) {
+  check_defined("linear_cross_entropy", "input", input, "linear_weight", linear_weight, "target", target);
   if (modes.autocast) [[unlikely]]
     if (detail::CastScope cast(cast_rule("linear"), input, linear_weight, o.linear_bias); cast) {
       LinearCrossEntropyOptions options = o;

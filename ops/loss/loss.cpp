@@ -198,6 +198,7 @@ static Tensor cross_entropy_in(bool wide, const Tensor& input, const Tensor& tar
 }
 
 Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& o) {
+  check_defined("cross_entropy", "input", input, "target", target);
   if (modes.autocast) [[unlikely]]
     if (detail::CastScope cast(cast_rule("cross_entropy"), input, target, o); cast) {
       if (target.defined() && is_floating(target.dtype())) return cross_entropy(cast(input), cast(target), cast(o));
@@ -208,6 +209,7 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntro
 }
 
 Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions& o) {
+  check_defined("nll_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(nll_loss, input, target, o);
   check_classes("nll_loss", input, target, o.weight);
   check(is_integral(target.dtype()), "[nll_loss] expected labels of an integer dtype, got {}", target);
@@ -237,10 +239,12 @@ template <class F> static Tensor elementwise_loss(const char* op, const Tensor& 
 }
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, const LossOptions& options) {
+  check_defined("mse_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(mse_loss, input, target, options);
   return elementwise_loss("mse_loss", input, target, options, [](const Tensor& d) { return square(d); });
 }
 Tensor l1_loss(const Tensor& input, const Tensor& target, const LossOptions& options) {
+  check_defined("l1_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(l1_loss, input, target, options);
   return elementwise_loss("l1_loss", input, target, options, [](const Tensor& d) { return abs(d); });
 }
@@ -268,6 +272,7 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1L
 }
 
 Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOptions& o) {
+  check_defined("huber_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(huber_loss, input, target, o);
   check(o.delta > 0, "[huber_loss] expected a delta above 0, got {}", o.delta);
   check_target("huber_loss", input, target), common_device("huber_loss", {&input, &o.weight});

@@ -26,6 +26,7 @@ static void check_margin(const char* op, double margin) {
 }
 
 Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target, const HingeEmbeddingLossOptions& o) {
+  check_defined("hinge_embedding_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(hinge_embedding_loss, input, target, o);
   check_target("hinge_embedding_loss", input, target), check_margin("hinge_embedding_loss", o.margin);
   const Tensor apart = where(ne(target, 1), clamp_min(sub(o.margin, input), 0), 0),
@@ -34,13 +35,15 @@ Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target, const Hin
 }
 
 Tensor margin_ranking_loss(const Tensor& input1, const Tensor& input2, const Tensor& target,
-                           const MarginLossOptions& o) {
+                           const MarginLossOptions& o) try {
   TAPIR_AUTOCAST(margin_ranking_loss, input1, input2, target, o);
   const char* op = "margin_ranking_loss";
   common_device(op, {&input1, &input2, &target}), check_margin(op, o.margin);
   check(input1.dim() == input2.dim() && input1.dim() == target.dim(),
         "[{}] expected inputs and target of one rank, got {}, {} and {}", op, input1, input2, target);
   return reduced(op, clamp_min(add(mul(neg(target), sub(input1, input2)), o.margin), 0), o.reduction);
+} catch (...) {
+  fail_as("margin_ranking_loss");
 }
 
 Tensor cosine_embedding_loss(const Tensor& input1, const Tensor& input2, const Tensor& target,
@@ -64,6 +67,7 @@ static std::pair<int64_t, int64_t> class_sizes(const Tensor& x) {
 }
 
 Tensor multi_margin_loss(const Tensor& input, const Tensor& target, const MultiMarginLossOptions& o) {
+  check_defined("multi_margin_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(multi_margin_loss, input, target, o);
   const char* op = "multi_margin_loss";
   common_device(op, {&input, &target, &o.weight}), check_margin(op, o.margin);
@@ -89,7 +93,7 @@ Tensor multi_margin_loss(const Tensor& input, const Tensor& target, const MultiM
   return reduced(op, target.dim() == 0 ? view(losses, {}) : losses, o.reduction);
 }
 
-Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Reduction reduction) try {
   TAPIR_AUTOCAST(multilabel_margin_loss, input, target, reduction);
   const char* op = "multilabel_margin_loss";
   common_device(op, {&input, &target});
@@ -113,15 +117,19 @@ Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Reducti
   const Tensor counts = logical_and(unsqueeze(listed, 2), unsqueeze(logical_not(chosen), 1));
   const Tensor losses = div(sum(where(counts, terms, 0), {1, 2}), double(classes));
   return reduced(op, input.dim() == 2 ? losses : view(losses, {}), reduction);
+} catch (...) {
+  fail_as("multilabel_margin_loss");
 }
 
-Tensor triplet_loss_of_distances(const Tensor& near, const Tensor& far, double margin, Reduction reduction) {
+Tensor triplet_loss_of_distances(const Tensor& near, const Tensor& far, double margin, Reduction reduction) try {
   check(margin > 0, "[triplet_margin_loss] margin must be greater than 0, got {}", margin);
   return reduced("triplet_margin_loss", clamp_min(add(sub(near, far), margin), 0), reduction);
+} catch (...) {
+  fail_as("triplet_loss_of_distances");
 }
 
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
-                           const TripletMarginLossOptions& o) {
+                           const TripletMarginLossOptions& o) try {
   TAPIR_AUTOCAST(triplet_margin_loss, anchor, positive, negative, o);
   const char* op = "triplet_margin_loss";
   common_device(op, {&anchor, &positive, &negative});
@@ -131,6 +139,8 @@ Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const T
     return linalg::vector_norm(add(sub(a, b), o.eps), o.p, anchor.dim() ? Dims(-1) : Dims());
   };
   return triplet_margin_with_distance_loss(anchor, positive, negative, distance, {o.margin, o.swap, o.reduction});
+} catch (...) {
+  fail_as("triplet_margin_loss");
 }
 
 }  // namespace tapir::inline v0

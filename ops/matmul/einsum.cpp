@@ -290,6 +290,7 @@ class Equation {
 }  // namespace
 
 Tensor einsum(std::string_view equation, std::span<const Tensor> operands) {
+  check_defined("einsum", "operands", operands);
   TAPIR_AUTOCAST(einsum, equation, operands);
   check(!operands.empty(), "[einsum] expected at least one operand for \"{}\"", equation);
   Equation parsed(equation);
@@ -297,7 +298,8 @@ Tensor einsum(std::string_view equation, std::span<const Tensor> operands) {
   return contract_all("einsum", equation, std::move(terms), parsed.result(), false);
 }
 
-Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dims& dims_b) {
+Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dims& dims_b) try {
+  check_defined("tensordot", "a", a, "b", b);
   TAPIR_AUTOCAST(tensordot, a, b, dims_a, dims_b);
   check(a.dtype() == b.dtype(), "[tensordot] expected operands of one dtype, got {} and {}", a, b);
   check(dims_a.size() == dims_b.size(), "[tensordot] expected as many dimensions of both, got {} and {}", dims_a,
@@ -324,20 +326,28 @@ Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dim
     if (detail::CastScope cast(cast_rule(result.empty() ? "dot" : "mm"), a, b); cast)
       return tensordot(cast(a), cast(b), dims_a, dims_b);
   return contract_all("tensordot", "", {{a, left}, {b, right}}, result, true);
+} catch (...) {
+  fail_as("tensordot");
 }
-Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims) {
+Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims) try {
+  check_defined("tensordot", "a", a, "b", b);
   TAPIR_AUTOCAST(tensordot, a, b, dims);
   check(dims >= 0 && dims <= a.dim() && dims <= b.dim(),
         "[tensordot] expected at most as many dims as both operands have, got {} for {} and {}", dims, a, b);
   Dims last, first;
   for (int64_t d = 0; d < dims; ++d) last.push_back(a.dim() - dims + d), first.push_back(d);
   return tensordot(a, b, last, first);
+} catch (...) {
+  fail_as("tensordot");
 }
 
-Tensor inner(const Tensor& a, const Tensor& b) {
+Tensor inner(const Tensor& a, const Tensor& b) try {
+  check_defined("inner", "a", a, "b", b);
   if (a.dim() == 0 || b.dim() == 0) return mul(a, b);
   check(a.shape().back() == b.shape().back(), "[inner] expected last dimensions of one size, got {} and {}", a, b);
   return tensordot(a, b, Dims(-1), Dims(-1));
+} catch (...) {
+  fail_as("inner");
 }
 
 Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& w, const Tensor& bias) {

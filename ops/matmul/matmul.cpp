@@ -65,6 +65,7 @@ Tensor mm(const Tensor& a, const Tensor& b) {
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
+  check_defined("bmm", "a", a, "b", b);
   TAPIR_AUTOCAST(bmm, a, b);
   check(a.dim() == 3 && b.dim() == 3 && a.shape()[0] == b.shape()[0],
         "[bmm] expected two batches of matrices, (B, M, K) and (B, K, N), got {} and {}", a, b);
@@ -73,20 +74,26 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
 }
 
 Tensor mv(const Tensor& a, const Tensor& x) {
+  check_defined("mv", "a", a, "x", x);
   TAPIR_AUTOCAST(mv, a, x);
   check(a.dim() == 2 && x.dim() == 1, "[mv] expected a matrix and a vector, got {} and {}", a, x);
   return matmul(a, x);
 }
 
-Tensor dot(const Tensor& a, const Tensor& b) {
+Tensor dot(const Tensor& a, const Tensor& b) try {
   TAPIR_AUTOCAST(dot, a, b);
   check(a.dim() == 1 && b.dim() == 1, "[dot] expected two vectors, got {} and {}", a, b);
   return matmul(a, b);
+} catch (...) {
+  fail_as("dot");
 }
 
-Tensor outer(const Tensor& a, const Tensor& b) {
+Tensor outer(const Tensor& a, const Tensor& b) try {
+  check_defined("outer", "a", a, "b", b);
   check(a.dim() == 1 && b.dim() == 1, "[outer] expected two vectors, got {} and {}", a, b);
   return mul(unsqueeze(a, 1), b);
+} catch (...) {
+  fail_as("outer");
 }
 
 /// The first `count` sizes of a shape.
@@ -113,7 +120,7 @@ static Tensor as_batch(const Tensor& x, const Shape& batch) {
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
   TAPIR_AUTOCAST(matmul, a, b);
-  check_defined("matmul", "the first operand", a), check_defined("matmul", "the second operand", b);
+  check_defined("matmul", "the first operand", a, "the second operand", b);
   check(a.dim() > 0 && b.dim() > 0,
         "[matmul] both arguments to matmul need to be at least 1-dimensional, but they are {} and {}", a, b);
   check_operands("matmul", a, b);
@@ -204,11 +211,13 @@ static void check_addmv(const char* op, const Tensor& input, const Tensor& a, co
   check(input.dim() < 2, "[{}] expected an input that broadcasts to ({},), got {}", op, a.shape()[0], input);
 }
 Tensor addmv(const Tensor& input, const Tensor& a, const Tensor& x, const AddmmOptions& o) {
+  check_defined("addmv", "input", input, "a", a, "x", x);
   TAPIR_AUTOCAST(addmv, input, a, x, o);
   check_addmv("addmv", input, a, x);
   return squeeze(add_product("addmv", unsqueeze(input, -1), a, unsqueeze(x, 1), o), 1);
 }
 Tensor& addmv_(Tensor& self, const Tensor& a, const Tensor& x, const AddmmOptions& o) {
+  check_defined("addmv_", "self", self, "a", a, "x", x);
   check_addmv("addmv_", self, a, x);
   Tensor column = unsqueeze(self, -1);
   return add_product("addmv_", column, a, unsqueeze(x, 1), o, &column), self;
@@ -254,6 +263,7 @@ template <class F> static Tensor by_rows(const Tensor& x, const Tensor& w, const
 }
 
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  check_defined("linear", "x", x, "w", w);
   TAPIR_AUTOCAST(linear, x, w, bias);
   check_linear("linear", x, w, bias);
   return by_rows(x, w, bias, [](const Tensor& x, const Tensor& w, const Tensor& bias) {
@@ -266,7 +276,8 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
   });
 }
 
-Tensor linear_gelu(const Tensor& x, const Tensor& w, const Tensor& bias) {
+Tensor linear_gelu(const Tensor& x, const Tensor& w, const Tensor& bias) try {
+  check_defined("linear_gelu", "x", x, "w", w);
   TAPIR_AUTOCAST(linear_gelu, x, w, bias);
   check_linear("linear_gelu", x, w, bias);
   check(is_floating(x.dtype()), "[linear_gelu] expected tensors of floating point dtype, got {}", x);
@@ -286,6 +297,8 @@ Tensor linear_gelu(const Tensor& x, const Tensor& w, const Tensor& bias) {
                    });
     return y;
   });
+} catch (...) {
+  fail_as("linear_gelu");
 }
 
 }  // namespace tapir::inline v0

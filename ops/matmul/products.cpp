@@ -26,13 +26,15 @@ static Tensor scaled(const Tensor& x, Scalar factor) {
   if (factor.to_double() == 1) return x;
   return mul(x, x.dtype() == kBool ? Scalar(factor.to_bool()) : factor);
 }
-Tensor addr(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+Tensor addr(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) try {
   TAPIR_AUTOCAST(addr, input, a, b, o);
   const DType dtype = check_addr("addr", input, a, b, o);
   const Tensor product = scaled(outer(to(a, dtype), to(b, dtype)), o.alpha);
   return o.beta.to_double() == 0 ? product : add(scaled(to(input, dtype), o.beta), product);
+} catch (...) {
+  fail_as("addr");
 }
-Tensor& addr_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+Tensor& addr_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) try {
   const DType dtype = check_addr("addr_", self, a, b, o);
   check_can_cast("addr_", dtype, self.dtype());
   const Tensor product = scaled(outer(to(a, dtype), to(b, dtype)), o.alpha);
@@ -41,6 +43,8 @@ Tensor& addr_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions
   if (o.beta.to_double() == 0) return copy_(self, product);
   if (o.beta.to_double() != 1) mul_(self, self.dtype() == kBool ? Scalar(o.beta.to_bool()) : o.beta);
   return add_(self, product);
+} catch (...) {
+  fail_as("addr_");
 }
 
 static void check_addbmm(const char* op, const Tensor& a, const Tensor& b) {
@@ -52,12 +56,16 @@ static Tensor side_by_side(const Tensor& a) {
   return reshape(permute(a, {1, 0, 2}), {a.shape()[1], a.shape()[0] * a.shape()[2]});
 }
 static Tensor stacked(const Tensor& b) { return reshape(b, {b.shape()[0] * b.shape()[1], b.shape()[2]}); }
-Tensor addbmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+Tensor addbmm(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) try {
   TAPIR_AUTOCAST(addbmm, input, a, b, o);
   return check_addbmm("addbmm", a, b), addmm(input, side_by_side(a), stacked(b), o);
+} catch (...) {
+  fail_as("addbmm");
 }
-Tensor& addbmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {
+Tensor& addbmm_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) try {
   return check_addbmm("addbmm_", a, b), addmm_(self, side_by_side(a), stacked(b), o);
+} catch (...) {
+  fail_as("addbmm_");
 }
 
 // ---- chains ----
@@ -91,14 +99,17 @@ static Tensor chain(const char* op, std::span<const Tensor> m) {
     }
   return multiply_chain(m, splits, 0, n - 1);
 }
-Tensor chain_matmul(std::span<const Tensor> matrices) {
+Tensor chain_matmul(std::span<const Tensor> matrices) try {
   TAPIR_AUTOCAST(chain_matmul, matrices);
   check(!matrices.empty(), "[chain_matmul] expected at least one matrix, got {}", "none");
   return chain("chain_matmul", matrices);
+} catch (...) {
+  fail_as("chain_matmul");
 }
 
 namespace linalg {
 Tensor multi_dot(std::span<const Tensor> tensors) {
+  check_defined("linalg.multi_dot", "tensors", tensors);
   TAPIR_AUTOCAST(multi_dot, tensors);
   const char* name = "linalg.multi_dot";
   check(tensors.size() >= 2, "[{}] expected at least 2 tensors, got {}", name, int64_t(tensors.size()));
@@ -111,13 +122,16 @@ Tensor multi_dot(std::span<const Tensor> tensors) {
   return row ? squeeze(y, 0) : y;
 }
 
-Tensor vecdot(const Tensor& a, const Tensor& b, int64_t dim) {
+Tensor vecdot(const Tensor& a, const Tensor& b, int64_t dim) try {
   TAPIR_AUTOCAST(vecdot, a, b, dim);
   check(a.dtype() == b.dtype(), "[linalg.vecdot] expected vectors of one dtype, got {} and {}", a, b);
   return sum(mul(a, b), dim, {.dtype = a.dtype()});
+} catch (...) {
+  fail_as("linalg.vecdot");
 }
 
 Tensor cross(const Tensor& a, const Tensor& b, int64_t dim) {
+  check_defined("linalg.cross", "a", a, "b", b);
   TAPIR_AUTOCAST(cross, a, b, dim);
   common_device("linalg.cross", {&a, &b});
   check(a.dim() == b.dim(), "[linalg.cross] expected as many dimensions of both, got {} and {}", a, b);
@@ -132,6 +146,7 @@ Tensor cross(const Tensor& a, const Tensor& b, int64_t dim) {
 }  // namespace linalg
 
 Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim) {
+  check_defined("cross", "a", a, "b", b);
   TAPIR_AUTOCAST(cross, a, b, dim);
   if (dim) return linalg::cross(a, b, *dim);
   check(a.dim() == b.dim(), "[cross] expected as many dimensions of both, got {} and {}", a, b);
@@ -140,7 +155,8 @@ Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim) {
   fail(ErrorKind::Value, "[cross] expected a dimension of size 3, got {} and {}", a, b);
 }
 
-Tensor kron(const Tensor& a, const Tensor& b) {
+Tensor kron(const Tensor& a, const Tensor& b) try {
+  check_defined("kron", "a", a, "b", b);
   const int64_t rank = std::max(a.dim(), b.dim());
   Shape left, right, shape;
   for (int64_t d = 0; d < rank; ++d) {
@@ -151,6 +167,8 @@ Tensor kron(const Tensor& a, const Tensor& b) {
     shape.push_back(na * nb);
   }
   return reshape(mul(reshape(a, left), reshape(b, right)), shape);
+} catch (...) {
+  fail_as("kron");
 }
 
 }  // namespace tapir::inline v0

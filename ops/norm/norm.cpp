@@ -185,6 +185,7 @@ int64_t rows_above(const Tensor& x, const Shape& tail) {
 
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                   const Tensor& bias, const BatchNormOptions& o) {
+  check_defined("batch_norm", "x", x);
   check_input("batch_norm", x, {&running_mean, &running_var, &weight, &bias}, o.eps);
   check(!std::isnan(o.momentum), "[batch_norm] expected a number for momentum, got {}", o.momentum);
   if (x.dim() == 1 && x.numel() == 0) return norm_of_nothing(x, weight, bias);  // as PyTorch
@@ -237,6 +238,7 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
 }
 
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const NormOptions& o) {
+  check_defined("layer_norm", "x", x);
   TAPIR_AUTOCAST(layer_norm, x, normalized_shape, o.weight, o.bias, o.eps);
   check_input("layer_norm", x, {&o.weight, &o.bias}, o.eps);
   check_tail("layer_norm", x, normalized_shape, o.weight, o.bias);
@@ -245,6 +247,7 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const NormOpti
 }
 
 Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const RmsNormOptions& o) {
+  check_defined("rms_norm", "x", x);
   TAPIR_AUTOCAST(rms_norm, x, normalized_shape, o.weight, o.eps);
   const double epsilon = x.dtype() == kFloat64    ? std::numeric_limits<double>::epsilon()
                          : x.dtype() == kFloat16  ? 0x1p-10
@@ -258,6 +261,7 @@ Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const RmsNormOpt
 }
 
 Tensor group_norm(const Tensor& x, int64_t num_groups, const NormOptions& o) {
+  check_defined("group_norm", "x", x);
   TAPIR_AUTOCAST(group_norm, x, num_groups, o.weight, o.bias, o.eps);
   check_input("group_norm", x, {&o.weight, &o.bias}, o.eps);
   check(x.dim() >= 2, "[group_norm] expected an input of shape (N, C, ...), got {}", x);

@@ -53,6 +53,7 @@ static Tensor softmax_of(const char* name, const Tensor& input, int64_t dim, boo
 }
 
 Tensor softmax(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {
+  check_defined("softmax", "x", x);
   if (!options.dtype) TAPIR_AUTOCAST(softmax, x, dim, options);
   return softmax_of("softmax", x, dim, false, options);
 }
@@ -60,6 +61,7 @@ Tensor softmin(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {
   return softmax_of("softmin", neg(x), dim, false, options);
 }
 Tensor log_softmax(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {
+  check_defined("log_softmax", "x", x);
   if (!options.dtype) TAPIR_AUTOCAST(log_softmax, x, dim, options);
   return softmax_of("log_softmax", x, dim, true, options);
 }

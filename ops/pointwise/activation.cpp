@@ -31,8 +31,14 @@ static Tensor leaky_relu(const char* name, const Tensor& x, double slope, Tensor
   if (slope >= 0) return unary_by_y(name, {UnaryOp::LeakyRelu, slope}, from, self, gradient);  // y > 0 where x > 0
   return unary_by_x(name, {UnaryOp::LeakyRelu, slope}, from, self, gradient);
 }
-Tensor leaky_relu(const Tensor& x, double slope) { return leaky_relu("leaky_relu", x, slope, nullptr); }
-Tensor& leaky_relu_(Tensor& self, double slope) { return leaky_relu("leaky_relu_", self, slope, &self), self; }
+Tensor leaky_relu(const Tensor& x, double slope) {
+  check_defined("leaky_relu", "x", x);
+  return leaky_relu("leaky_relu", x, slope, nullptr);
+}
+Tensor& leaky_relu_(Tensor& self, double slope) {
+  check_defined("leaky_relu_", "self", self);
+  return leaky_relu("leaky_relu_", self, slope, &self), self;
+}
 
 // gelu'' = phi(x) (2 - x^2). With u = k (x + c x^3) and t = tanh(u): (1 - t^2) (u' + x u'' / 2 - x t u'^2).
 static Tensor gelu_bend(const Tensor& x, bool approximate) {
@@ -51,6 +57,7 @@ Tensor gelu_gradient(const Tensor& g, const Tensor& x, bool by_tanh) {
                         [by_tanh](const Tensor& x) { return gelu_bend(x, by_tanh); });
 }
 Tensor gelu(const Tensor& x, std::string_view approximate) {
+  check_defined("gelu", "x", x);
   const bool by_tanh = approximate == "tanh";
   check(by_tanh || approximate == "none", "[gelu] approximate argument must be either none or tanh, got \"{}\"",
         approximate);
@@ -81,18 +88,37 @@ static Tensor elu(const char* name, const Tensor& x, double a, double b, double 
                     });
 }
 constexpr double kSeluScale = 1.0507009873554804934, kSeluAlpha = 1.6732632423543772848;
-Tensor elu(const Tensor& x, double alpha) { return elu("elu", x, alpha, 1, 1, 1, nullptr); }
-Tensor& elu_(Tensor& self, double alpha) { return elu("elu_", self, alpha, 1, 1, 1, &self), self; }
-Tensor selu(const Tensor& x) { return elu("selu", x, kSeluScale * kSeluAlpha, kSeluScale, 1, 1, nullptr); }
-Tensor& selu_(Tensor& self) { return elu("selu_", self, kSeluScale * kSeluAlpha, kSeluScale, 1, 1, &self), self; }
+Tensor elu(const Tensor& x, double alpha) {
+  check_defined("elu", "x", x);
+  return elu("elu", x, alpha, 1, 1, 1, nullptr);
+}
+Tensor& elu_(Tensor& self, double alpha) {
+  check_defined("elu_", "self", self);
+  return elu("elu_", self, alpha, 1, 1, 1, &self), self;
+}
+Tensor selu(const Tensor& x) {
+  check_defined("selu", "x", x);
+  return elu("selu", x, kSeluScale * kSeluAlpha, kSeluScale, 1, 1, nullptr);
+}
+Tensor& selu_(Tensor& self) {
+  check_defined("selu_", "self", self);
+  return elu("selu_", self, kSeluScale * kSeluAlpha, kSeluScale, 1, 1, &self), self;
+}
 static Tensor celu(const char* name, const Tensor& x, double alpha, Tensor* self) {
   check(alpha != 0, "[{}] ZeroDivisionError: alpha cannot be 0", name);
   return elu(name, x, alpha, 1, 1 / alpha, 1.0 / float(alpha), self);
 }
-Tensor celu(const Tensor& x, double alpha) { return celu("celu", x, alpha, nullptr); }
-Tensor& celu_(Tensor& self, double alpha) { return celu("celu_", self, alpha, &self), self; }
+Tensor celu(const Tensor& x, double alpha) {
+  check_defined("celu", "x", x);
+  return celu("celu", x, alpha, nullptr);
+}
+Tensor& celu_(Tensor& self, double alpha) {
+  check_defined("celu_", "self", self);
+  return celu("celu_", self, alpha, &self), self;
+}
 
 Tensor softplus(const Tensor& x, double beta, double threshold) {
+  check_defined("softplus", "x", x);
   TAPIR_AUTOCAST(softplus, x, beta, threshold);
   const auto bend = [=](const Tensor& x) {
     const Tensor s = sigmoid(mul(x, beta));
@@ -144,8 +170,14 @@ Tensor softsign(const Tensor& x) {
     return Grads{fused_gradient("softsign_grad", {BinaryOp::SoftsignGrad}, g, x, softsign_bend)};
   });
 }
-Tensor& mish_(Tensor& self) { return mish("mish_", self, &self), self; }
-Tensor& hardswish_(Tensor& self) { return hardswish("hardswish_", self, &self), self; }
+Tensor& mish_(Tensor& self) {
+  check_defined("mish_", "self", self);
+  return mish("mish_", self, &self), self;
+}
+Tensor& hardswish_(Tensor& self) {
+  check_defined("hardswish_", "self", self);
+  return hardswish("hardswish_", self, &self), self;
+}
 Tensor& hardsigmoid_(Tensor& self) { return hardsigmoid("hardsigmoid_", self, &self), self; }
 
 static Tensor hardtanh(const char* name, const Tensor& x, double low, double high, Tensor* self) {
@@ -169,9 +201,11 @@ static Tensor threshold(const char* name, const Tensor& x, double limit, double 
   });
 }
 Tensor threshold(const Tensor& x, double limit, double value) {
+  check_defined("threshold", "x", x);
   return threshold("threshold", x, limit, value, nullptr);
 }
 Tensor& threshold_(Tensor& self, double limit, double value) {
+  check_defined("threshold_", "self", self);
   Tensor places = each_place_once(self, self.dim());
   return threshold("threshold_", places, limit, value, &places), self;
 }
@@ -182,8 +216,12 @@ static Tensor shrink(const char* name, UnaryOp op, const Tensor& x, double lambd
                       return Grads{fused_gradient("shrink_grad", {BinaryOp::ShrinkGrad, lambd}, g, x, kNoBend)};
                     });
 }
-Tensor hardshrink(const Tensor& x, double lambd) { return shrink("hardshrink", UnaryOp::Hardshrink, x, lambd); }
+Tensor hardshrink(const Tensor& x, double lambd) {
+  check_defined("hardshrink", "x", x);
+  return shrink("hardshrink", UnaryOp::Hardshrink, x, lambd);
+}
 Tensor softshrink(const Tensor& x, double lambd) {
+  check_defined("softshrink", "x", x);
   check(lambd >= 0, "[softshrink] expected lambd >= 0, got {}", lambd);
   return shrink("softshrink", UnaryOp::Softshrink, x, lambd);
 }
@@ -205,6 +243,7 @@ static Tensor prelu_grad(const Tensor& g, const Tensor& x, const Tensor& w) {
                 });
 }
 Tensor prelu(const Tensor& x, const Tensor& weight) {
+  check_defined("prelu", "x", x, "weight", weight);
   TAPIR_AUTOCAST(prelu, x, weight);
   float_only_operand("prelu", x, nullptr);
   check(weight.dim() < 2, "[prelu] expected a weight of one dimension or none, got {}", weight);
@@ -240,6 +279,7 @@ static Tensor gated(const Tensor& a, const Tensor& b) {
                 });
 }
 Tensor glu(const Tensor& x, int64_t dim) {
+  check_defined("glu", "x", x);
   float_only_operand("glu", x, nullptr);
   check(x.dim() > 0, "[glu] expected at least one dimension, whose size is even, got {}", x);
   dim = wrap_dim("glu", dim, x.dim());

@@ -30,7 +30,13 @@ static Tensor inverted(const char* name, const Tensor& x, Tensor* self = nullptr
   if (self) check_inplace(name, x, false), bump_version(x);
   return noted(name, run_unary(x, {UnaryOp::BitwiseNot}, self));
 }
-Tensor bitwise_not(const Tensor& x) { return inverted("bitwise_not", x); }
-Tensor& bitwise_not_(Tensor& self) { return inverted("bitwise_not_", self, &self), self; }
+Tensor bitwise_not(const Tensor& x) {
+  check_defined("bitwise_not", "x", x);
+  return inverted("bitwise_not", x);
+}
+Tensor& bitwise_not_(Tensor& self) {
+  check_defined("bitwise_not_", "self", self);
+  return inverted("bitwise_not_", self, &self), self;
+}
 
 }  // namespace tapir::inline v0

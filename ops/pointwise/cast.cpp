@@ -16,6 +16,7 @@ static Tensor copied(const char* name, const Tensor& x, Tensor y) {
 }
 
 Tensor to(const Tensor& x, DType dtype) {
+  check_defined("to", "x", x);
   if (x.dtype() == dtype) return x;
   Tensor y = empty_like(x, {.dtype = dtype});
   backend(x).copy(context(x), {y, x});
@@ -33,6 +34,7 @@ static Tensor empty_pinned(const Shape& shape, const Strides& strides, DType dty
 }
 
 Tensor to(const Tensor& x, Device device, bool non_blocking) {
+  check_defined("to", "x", x);
   const Device from = x.device();
   if (from == device) return x;
   Tensor dense = x;
@@ -76,12 +78,14 @@ Tensor pin_memory(const Tensor& x) {
 }
 
 Tensor clone(const Tensor& x, MemoryFormat format) {
+  check_defined("clone", "x", x);
   Tensor y = empty_like(x, {.memory_format = format});
   backend(x).copy(context(x), {y, x});
   return copied("clone", x, y);
 }
 
 Tensor contiguous(const Tensor& x, MemoryFormat format) {
+  check_defined("contiguous", "x", x);
   if (format == kPreserve) return x;
   if (!x.is_contiguous(format)) {
     if (x.dim() > 3) count_layout_conversion();
@@ -94,6 +98,7 @@ Tensor contiguous(const Tensor& x, MemoryFormat format) {
 }
 
 Tensor& copy_(Tensor& self, const Tensor& source) {
+  check_defined("copy_", "self", self, "source", source);
   const Tensor here = to(source, self.device());
   check(broadcasts_to(here.shape(), self.shape()), "[copy_] expected a source that broadcasts to {}, got {}", self,
         here);

@@ -32,6 +32,7 @@ TAPIR_COMPARISON(logical_xor, LogicalXor)
 #undef TAPIR_COMPARISON
 
 Tensor isclose(const Tensor& a, const Tensor& b, const IsCloseOptions& o) {
+  check_defined("isclose", "a", a, "b", b);
   check(a.dtype() == b.dtype(), "[isclose] expected tensors of one dtype, got {} and {}", a, b);
   check(o.rtol >= 0 && o.atol >= 0, "[isclose] expected rtol and atol that are not negative, got {} and {}", o.rtol,
         o.atol);
@@ -45,7 +46,13 @@ bool equal(const Tensor& a, const Tensor& b, SourceLocation where) {
   return a.shape() == b.shape() && all(eq(a, b)).item<bool>(where);
 }
 
-Tensor logical_not(const Tensor& x) { return noted("logical_not", run_unary(x, {UnaryOp::LogicalNot})); }
-Tensor& logical_not_(Tensor& self) { return written("logical_not_", self, logical_not(self)); }
+Tensor logical_not(const Tensor& x) {
+  check_defined("logical_not", "x", x);
+  return noted("logical_not", run_unary(x, {UnaryOp::LogicalNot}));
+}
+Tensor& logical_not_(Tensor& self) {
+  check_defined("logical_not_", "self", self);
+  return written("logical_not_", self, logical_not(self));
+}
 
 }  // namespace tapir::inline v0

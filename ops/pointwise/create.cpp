@@ -27,20 +27,37 @@ Tensor ones(const Shape& shape, const TensorOptions& o) {
   return filled("ones", empty("ones", shape, {.dtype = o.dtype, .device = o.device}), 1, o.requires_grad);
 }
 Tensor full_like(const Tensor& x, Scalar value, const LikeOptions& o) {
+  check_defined("full_like", "x", x);
   return filled("full_like", empty_like(x, {.dtype = o.dtype, .device = o.device, .memory_format = o.memory_format}),
                 value, o.requires_grad);
 }
-Tensor zeros_like(const Tensor& x, const LikeOptions& o) { return full_like(x, 0, o); }
-Tensor ones_like(const Tensor& x, const LikeOptions& o) { return full_like(x, 1, o); }
+Tensor zeros_like(const Tensor& x, const LikeOptions& o) try {
+  check_defined("zeros_like", "x", x);
+  return full_like(x, 0, o);
+} catch (...) {
+  fail_as("zeros_like");
+}
+Tensor ones_like(const Tensor& x, const LikeOptions& o) try {
+  check_defined("ones_like", "x", x);
+  return full_like(x, 1, o);
+} catch (...) {
+  fail_as("ones_like");
+}
 
 Tensor& fill_(Tensor& self, Scalar value) {
+  check_defined("fill_", "self", self);
   check_inplace("fill_", self, wants_grad({self}));
   check_fits("fill_", value, self.dtype());
   backend(self).fill(context(self), {self, value});
   record("fill_", self, {self}, [](const Tensor& g) { return Grads{zeros_like(g)}; });
   return self;
 }
-Tensor& zero_(Tensor& self) { return fill_(self, 0); }
+Tensor& zero_(Tensor& self) try {
+  check_defined("zero_", "self", self);
+  return fill_(self, 0);
+} catch (...) {
+  fail_as("zero_");
+}
 
 using Wide = __int128;
 
@@ -103,7 +120,7 @@ Tensor linspace(Scalar start, Scalar end, int64_t steps, const TensorOptions& o)
   return noted("linspace", y);
 }
 
-Tensor logspace(Scalar start, Scalar end, int64_t steps, double base, const TensorOptions& o) {
+Tensor logspace(Scalar start, Scalar end, int64_t steps, double base, const TensorOptions& o) try {
   check(steps >= 0, "[logspace] number of steps must be non-negative, got {}", steps);
   const bool whole = o.dtype && !is_floating(*o.dtype);  // integers: the ends are truncated first
   if (whole && steps > 0) {
@@ -115,9 +132,11 @@ Tensor logspace(Scalar start, Scalar end, int64_t steps, double base, const Tens
   Tensor y = to(pow(base, exponents), o.dtype.value_or(kFloat32));
   if (o.requires_grad) y.requires_grad_();
   return y;
+} catch (...) {
+  fail_as("logspace");
 }
 
-Tensor eye(int64_t n, int64_t m, const TensorOptions& o) {
+Tensor eye(int64_t n, int64_t m, const TensorOptions& o) try {
   check(n >= 0, "[eye] n must be greater or equal to 0, got {}", n);
   check(m >= -1, "[eye] m must be greater or equal to 0, got {}", m);
   if (m < 0) m = n;
@@ -125,6 +144,8 @@ Tensor eye(int64_t n, int64_t m, const TensorOptions& o) {
   if (n && m) backend(y).fill(context(y), {alias(y, std::min(n, m), m + 1, 0), 1});
   if (o.requires_grad) y.requires_grad_();
   return y;
+} catch (...) {
+  fail_as("eye");
 }
 
 }  // namespace tapir::inline v0

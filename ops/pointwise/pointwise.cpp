@@ -100,8 +100,12 @@ Tensor& remainder_(Tensor& self, const Operand& b) {
 Tensor fmod(const Operand& a, const Operand& b) { return modulo("fmod", BinaryOp::Fmod, "trunc", a, b); }
 Tensor& fmod_(Tensor& self, const Operand& b) { return modulo("fmod_", BinaryOp::Fmod, "trunc", self, b, &self), self; }
 
-Tensor floor_divide(const Operand& a, const Operand& b) { return div(a, b, "floor"); }
-Tensor& floor_divide_(Tensor& self, const Operand& b) { return div_(self, b, "floor"); }
+Tensor floor_divide(const Operand& a, const Operand& b) try { return div(a, b, "floor"); } catch (...) {
+  fail_as("floor_divide");
+}
+Tensor& floor_divide_(Tensor& self, const Operand& b) try { return div_(self, b, "floor"); } catch (...) {
+  fail_as("floor_divide_");
+}
 
 static Tensor sum_of_squares(const Operand& a, const Operand& b) {
   const auto squared = [](const Operand& x) { return x.scalar().to_double() * x.scalar().to_double(); };
@@ -167,16 +171,26 @@ static Tensor unit_step(const char* name, const Tensor& x, const Tensor& values,
     return Grads{needs[0] ? zeros_like(g) : Tensor(), needs[1] ? where(eq(x, 0), g, 0) : Tensor()};
   });
 }
-Tensor heaviside(const Tensor& x, const Tensor& values) { return unit_step("heaviside", x, values); }
-Tensor& heaviside_(Tensor& self, const Tensor& values) { return unit_step("heaviside_", self, values, &self), self; }
+Tensor heaviside(const Tensor& x, const Tensor& values) {
+  check_defined("heaviside", "x", x, "values", values);
+  return unit_step("heaviside", x, values);
+}
+Tensor& heaviside_(Tensor& self, const Tensor& values) {
+  check_defined("heaviside_", "self", self, "values", values);
+  return unit_step("heaviside_", self, values, &self), self;
+}
 
-Tensor float_power(const Operand& a, const Operand& b) {
+Tensor float_power(const Operand& a, const Operand& b) try {
+  check_defined("float_power", "a", a, "b", b);
   const auto wide = [](const Operand& x) { return x.is_tensor() ? to(x.tensor(), kFloat64) : Tensor(); };
   const Tensor base = wide(a), exponent = wide(b);
   return pow(base.defined() ? Operand(base) : Operand(a.scalar().to_double()),
              exponent.defined() ? Operand(exponent) : Operand(b.scalar().to_double()));
+} catch (...) {
+  fail_as("float_power");
 }
 Tensor& float_power_(Tensor& self, const Operand& b) {
+  check_defined("float_power_", "self", self, "b", b);
   check(self.dtype() == kFloat64, "[float_power_] expected a tensor of dtype float64, which the result has, got {}",
         self);
   return pow_(self, b);

@@ -80,6 +80,7 @@ void check_mask(const char* op, const Tensor& mask) {
 }  // namespace
 
 Tensor where(const Tensor& given, const Operand& x, const Operand& y) {
+  check_defined("where", "given", given, "x", x, "y", y);
   const Tensor condition = given.defined() && given.dtype() == kUInt8 ? to(given, kBool) : given;
   check_mask("where", condition);
   Three p("where", result_type({&x, &y}), condition, x, y, nullptr, true);
@@ -103,9 +104,11 @@ static Tensor fill_masked(const char* name, const Tensor& x, const Tensor& mask,
                 });
 }
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value) {
+  check_defined("masked_fill", "x", x, "mask", mask, "value", value);
   return fill_masked("masked_fill", x, mask, value);
 }
 Tensor& masked_fill_(Tensor& self, const Tensor& mask, const Operand& value) {
+  check_defined("masked_fill_", "self", self, "mask", mask, "value", value);
   return fill_masked("masked_fill_", self, mask, value, &self), self;
 }
 
@@ -148,9 +151,11 @@ static Tensor clamp_numbers(const char* name, const Tensor& x, std::optional<Sca
   });
 }
 Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max) {
+  check_defined("clamp", "x", x);
   return clamp_numbers("clamp", x, min, max);
 }
 Tensor& clamp_(Tensor& self, std::optional<Scalar> min, std::optional<Scalar> max) {
+  check_defined("clamp_", "self", self);
   return clamp_numbers("clamp_", self, min, max, &self), self;
 }
 
@@ -179,25 +184,37 @@ static Tensor clamp_tensors(const char* name, const Tensor& x, const Tensor& min
                       needs[2] ? part(logical_or(gt(x, max), lt(max, min)), at_max) : Tensor()};
                 });
 }
-Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max) { return clamp_tensors("clamp", x, min, max); }
+Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max) {
+  check_defined("clamp", "x", x, "min", min);
+  return clamp_tensors("clamp", x, min, max);
+}
 Tensor& clamp_(Tensor& self, const Tensor& min, const Tensor& max) {
+  check_defined("clamp_", "self", self, "min", min);
   return clamp_tensors("clamp_", self, min, max, &self), self;
 }
 
-Tensor clamp_min(const Tensor& x, const Operand& min) {
+Tensor clamp_min(const Tensor& x, const Operand& min) try {
+  check_defined("clamp_min", "x", x, "min", min);
   return min.is_tensor() ? extreme("clamp_min", BinaryOp::Maximum, x, min.tensor())
                          : clamp_numbers("clamp_min", x, min.scalar(), {});
+} catch (...) {
+  fail_as("clamp_min");
 }
-Tensor clamp_max(const Tensor& x, const Operand& max) {
+Tensor clamp_max(const Tensor& x, const Operand& max) try {
+  check_defined("clamp_max", "x", x, "max", max);
   return max.is_tensor() ? extreme("clamp_max", BinaryOp::Minimum, x, max.tensor())
                          : clamp_numbers("clamp_max", x, {}, max.scalar());
+} catch (...) {
+  fail_as("clamp_max");
 }
 Tensor& clamp_min_(Tensor& self, const Operand& min) {
+  check_defined("clamp_min_", "self", self, "min", min);
   if (min.is_tensor()) extreme("clamp_min_", BinaryOp::Maximum, self, min.tensor(), &self);
   else clamp_numbers("clamp_min_", self, min.scalar(), {}, &self);
   return self;
 }
 Tensor& clamp_max_(Tensor& self, const Operand& max) {
+  check_defined("clamp_max_", "self", self, "max", max);
   if (max.is_tensor()) extreme("clamp_max_", BinaryOp::Minimum, self, max.tensor(), &self);
   else clamp_numbers("clamp_max_", self, {}, max.scalar(), &self);
   return self;
@@ -219,8 +236,12 @@ static Tensor interpolate(const char* name, const Tensor& x, const Tensor& end, 
                   return Grads{needs[0] ? sub(g, share) : Tensor(), share, needs[2] ? mul(g, sub(end, x)) : Tensor()};
                 });
 }
-Tensor lerp(const Tensor& x, const Tensor& end, const Operand& weight) { return interpolate("lerp", x, end, weight); }
+Tensor lerp(const Tensor& x, const Tensor& end, const Operand& weight) {
+  check_defined("lerp", "x", x, "end", end, "weight", weight);
+  return interpolate("lerp", x, end, weight);
+}
 Tensor& lerp_(Tensor& self, const Tensor& end, const Operand& weight) {
+  check_defined("lerp_", "self", self, "end", end, "weight", weight);
   return interpolate("lerp_", self, end, weight, &self), self;
 }
 
@@ -244,10 +265,12 @@ static Tensor add_product(const char* name, const Tensor& x, const Tensor& a, co
                 });
 }
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) {
+  check_defined("addcmul", "x", x, "a", a, "b", b);
   TAPIR_AUTOCAST(addcmul, x, a, b, value);
   return add_product("addcmul", x, a, b, value);
 }
 Tensor& addcmul_(Tensor& self, const Tensor& a, const Tensor& b, Scalar value) {
+  check_defined("addcmul_", "self", self, "a", a, "b", b);
   return add_product("addcmul_", self, a, b, value, &self), self;
 }
 
@@ -266,10 +289,12 @@ static Tensor add_quotient(const char* name, const Tensor& x, const Tensor& a, c
                 });
 }
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) {
+  check_defined("addcdiv", "x", x, "a", a, "b", b);
   TAPIR_AUTOCAST(addcdiv, x, a, b, value);
   return add_quotient("addcdiv", x, a, b, value);
 }
 Tensor& addcdiv_(Tensor& self, const Tensor& a, const Tensor& b, Scalar value) {
+  check_defined("addcdiv_", "self", self, "a", a, "b", b);
   return add_quotient("addcdiv_", self, a, b, value, &self), self;
 }
 

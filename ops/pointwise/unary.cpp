@@ -58,8 +58,14 @@ static Tensor round(const char* name, const Tensor& x, int64_t decimals, Tensor*
   return record(name, run_unary(x, {UnaryOp::RoundTo, double(decimals)}, self), {x},
                 [](const Tensor& g) { return Grads{zeros_like(g)}; });
 }
-Tensor round(const Tensor& x, int64_t decimals) { return round("round", x, decimals, nullptr); }
-Tensor& round_(Tensor& self, int64_t decimals) { return round("round_", self, decimals, &self), self; }
+Tensor round(const Tensor& x, int64_t decimals) {
+  check_defined("round", "x", x);
+  return round("round", x, decimals, nullptr);
+}
+Tensor& round_(Tensor& self, int64_t decimals) {
+  check_defined("round_", "self", self);
+  return round("round_", self, decimals, &self), self;
+}
 
 static Tensor frac(const char* name, const Tensor& x, Tensor* self) {
   check(is_floating(x.dtype()), "[{}] expected a tensor of floating point dtype, got {}", name, x);
@@ -69,14 +75,37 @@ static Tensor frac(const char* name, const Tensor& x, Tensor* self) {
 Tensor frac(const Tensor& x) { return frac("frac", x, nullptr); }
 Tensor& frac_(Tensor& self) { return frac("frac_", self, &self), self; }
 
-Tensor positive(const Tensor& x) {
+Tensor positive(const Tensor& x) try {
+  check_defined("positive", "x", x);
   check(x.dtype() != kBool, "[positive] the `+` operator on a bool tensor is not supported, got {}", x);
   return x;
+} catch (...) {
+  fail_as("positive");
 }
-Tensor deg2rad(const Tensor& x) { return mul(to(x, float_type(x.dtype())), 1 / kDegrees); }
-Tensor& deg2rad_(Tensor& self) { return mul_(self, 1 / kDegrees); }
-Tensor rad2deg(const Tensor& x) { return mul(to(x, float_type(x.dtype())), kDegrees); }
-Tensor& rad2deg_(Tensor& self) { return mul_(self, kDegrees); }
+Tensor deg2rad(const Tensor& x) try {
+  check_defined("deg2rad", "x", x);
+  return mul(to(x, float_type(x.dtype())), 1 / kDegrees);
+} catch (...) {
+  fail_as("deg2rad");
+}
+Tensor& deg2rad_(Tensor& self) try {
+  check_defined("deg2rad_", "self", self);
+  return mul_(self, 1 / kDegrees);
+} catch (...) {
+  fail_as("deg2rad_");
+}
+Tensor rad2deg(const Tensor& x) try {
+  check_defined("rad2deg", "x", x);
+  return mul(to(x, float_type(x.dtype())), kDegrees);
+} catch (...) {
+  fail_as("rad2deg");
+}
+Tensor& rad2deg_(Tensor& self) try {
+  check_defined("rad2deg_", "self", self);
+  return mul_(self, kDegrees);
+} catch (...) {
+  fail_as("rad2deg_");
+}
 
 /// The largest finite number.
 static double largest(DType t) {
@@ -93,8 +122,14 @@ static Tensor nan_to_num(const char* name, const Tensor& x, const NanToNumOption
     return Grads{masked_fill(g, logical_not(isfinite(x)), 0)};
   });
 }
-Tensor nan_to_num(const Tensor& x, const NanToNumOptions& o) { return nan_to_num("nan_to_num", x, o, nullptr); }
-Tensor& nan_to_num_(Tensor& self, const NanToNumOptions& o) { return nan_to_num("nan_to_num_", self, o, &self), self; }
+Tensor nan_to_num(const Tensor& x, const NanToNumOptions& o) {
+  check_defined("nan_to_num", "x", x);
+  return nan_to_num("nan_to_num", x, o, nullptr);
+}
+Tensor& nan_to_num_(Tensor& self, const NanToNumOptions& o) {
+  check_defined("nan_to_num_", "self", self);
+  return nan_to_num("nan_to_num_", self, o, &self), self;
+}
 
 // bool has a sign, itself; its square is an integer.
 static Tensor sign(const char* name, const Tensor& x, Tensor* self) {
@@ -104,8 +139,14 @@ static Tensor sign(const char* name, const Tensor& x, Tensor* self) {
   }
   return step(name, UnaryOp::Sign, x, self);
 }
-Tensor sign(const Tensor& x) { return sign("sign", x, nullptr); }
-Tensor& sign_(Tensor& self) { return sign("sign_", self, &self), self; }
+Tensor sign(const Tensor& x) {
+  check_defined("sign", "x", x);
+  return sign("sign", x, nullptr);
+}
+Tensor& sign_(Tensor& self) {
+  check_defined("sign_", "self", self);
+  return sign("sign_", self, &self), self;
+}
 
 static Tensor square(const char* name, const Tensor& x, Tensor* self) {
   const Tensor from = number_operand(name, x.dtype() == kBool && !self ? to(x, kInt64) : x, self);
@@ -115,9 +156,18 @@ static Tensor square(const char* name, const Tensor& x, Tensor* self) {
 Tensor square(const Tensor& x) { return square("square", x, nullptr); }
 Tensor& square_(Tensor& self) { return square("square_", self, &self), self; }
 
-Tensor isnan(const Tensor& x) { return noted("isnan", run_unary(x, {UnaryOp::IsNan})); }
-Tensor isinf(const Tensor& x) { return noted("isinf", run_unary(x, {UnaryOp::IsInf})); }
+Tensor isnan(const Tensor& x) {
+  check_defined("isnan", "x", x);
+  return noted("isnan", run_unary(x, {UnaryOp::IsNan}));
+}
+Tensor isinf(const Tensor& x) {
+  check_defined("isinf", "x", x);
+  return noted("isinf", run_unary(x, {UnaryOp::IsInf}));
+}
 Tensor signbit(const Tensor& x) { return noted("signbit", run_unary(x, {UnaryOp::SignBit})); }
-Tensor isfinite(const Tensor& x) { return noted("isfinite", run_unary(x, {UnaryOp::IsFinite})); }
+Tensor isfinite(const Tensor& x) {
+  check_defined("isfinite", "x", x);
+  return noted("isfinite", run_unary(x, {UnaryOp::IsFinite}));
+}
 
 }  // namespace tapir::inline v0

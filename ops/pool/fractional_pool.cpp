@@ -69,7 +69,8 @@ Shape target_size(const char* op, const Tensor& x, int64_t axes, const Fractiona
 }
 
 std::pair<Tensor, Tensor> fractional_max_pool(const char* op, const Tensor& x, int64_t axes, const Dims& kernel_size,
-                                              const FractionalMaxPoolOptions& o) {
+                                              const FractionalMaxPoolOptions& o) try {
+  check_defined(op, "x", x);
   check(x.dim() == axes + 2 || x.dim() == axes + 1, "[{}] expected {}D or {}D tensor, got {}", op, axes + 1, axes + 2,
         x);
   check(is_floating(x.dtype()), "[{}] expected a floating-point dtype, got {}", op, x);
@@ -104,6 +105,8 @@ std::pair<Tensor, Tensor> fractional_max_pool(const char* op, const Tensor& x, i
     indices = flatten(gather(taps, 3, argmax(seen, 3, {.keepdim = true})), 2);
   }
   return {view(gather(plane, 2, indices), shape), view(indices, shape)};
+} catch (...) {
+  fail_as(op);
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ static std::pair<Tensor, Tensor> largest(const char* op, const Tensor& x, const 
 }
 
 static std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& kernel,
-                                          const MaxPoolOptions& o, bool wants_indices) {
+                                          const MaxPoolOptions& o, bool wants_indices) try {
   check_input(op, x, spatial);
   const PoolParams p = window_params(op, PoolOp::Max, spatial, kernel, o.stride, o.padding, o.dilation, o.ceil_mode);
   if (x.dim() == spatial + 1) {
@@ -120,9 +120,12 @@ static std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, int64
     return {squeeze(y, 0), indices.defined() ? squeeze(indices, 0) : indices};
   }
   return largest(op, x, pooled_shape(op, x, p), p, wants_indices);
+} catch (...) {
+  fail_as(op);
 }
 
-static Tensor avg_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& kernel, const AvgPoolOptions& o) {
+static Tensor avg_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& kernel,
+                       const AvgPoolOptions& o) try {
   check_input(op, x, spatial);
   PoolParams p = window_params(op, PoolOp::Avg, spatial, kernel, o.stride, o.padding, 1, o.ceil_mode);
   p.count_include_pad = o.count_include_pad;
@@ -130,6 +133,8 @@ static Tensor avg_pool(const char* op, const Tensor& x, int64_t spatial, const D
   p.divisor = o.divisor_override.value_or(0);
   if (x.dim() == spatial + 1) return squeeze(avg_pool(op, unsqueeze(x, 0), spatial, kernel, o), 0);
   return average(op, x, pooled_shape(op, x, p), p);
+} catch (...) {
+  fail_as(op);
 }
 
 static Shape adaptive_shape(const char* op, const Tensor& x, int64_t spatial, const Dims& output_size) {
@@ -145,15 +150,17 @@ static Shape adaptive_shape(const char* op, const Tensor& x, int64_t spatial, co
   return shape;
 }
 
-static Tensor adaptive_avg_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& output_size) {
+static Tensor adaptive_avg_pool(const char* op, const Tensor& x, int64_t spatial, const Dims& output_size) try {
   check_input(op, x, spatial);
   check(is_floating(x.dtype()), "[{}] expected a floating-point dtype, got {}", op, x);
   if (x.dim() == spatial + 1) return squeeze(adaptive_avg_pool(op, unsqueeze(x, 0), spatial, output_size), 0);
   return average(op, x, adaptive_shape(op, x, spatial, output_size), {.op = PoolOp::AdaptiveAvg, .spatial = spatial});
+} catch (...) {
+  fail_as(op);
 }
 
 static std::pair<Tensor, Tensor> adaptive_max_pool(const char* op, const Tensor& x, int64_t spatial,
-                                                   const Dims& output_size, bool wants_indices) {
+                                                   const Dims& output_size, bool wants_indices) try {
   check_input(op, x, spatial);
   if (x.dim() == spatial + 1) {
     auto [y, indices] = adaptive_max_pool(op, unsqueeze(x, 0), spatial, output_size, wants_indices);
@@ -161,10 +168,13 @@ static std::pair<Tensor, Tensor> adaptive_max_pool(const char* op, const Tensor&
   }
   return largest(op, x, adaptive_shape(op, x, spatial, output_size), {.op = PoolOp::AdaptiveMax, .spatial = spatial},
                  wants_indices);
+} catch (...) {
+  fail_as(op);
 }
 
 static Tensor max_unpool(const char* op, const Tensor& x, const Tensor& indices, int64_t spatial, const Dims& kernel,
-                         const MaxUnpoolOptions& o) {
+                         const MaxUnpoolOptions& o) try {
+  check_defined(op, "x", x, "indices", indices);
   common_device(op, {&x, &indices});
   check_input(op, x, spatial);
   check(indices.dtype() == kInt64 && indices.shape() == x.shape(),
@@ -197,11 +207,13 @@ static Tensor max_unpool(const char* op, const Tensor& x, const Tensor& indices,
   y = alias(y, shape, contiguous_strides(shape), 0);
   return record(op, y, {x}, save(indices),
                 [](const Tensor& g, const Tensor& indices) { return Grads{gather_maxima(g, indices)}; });
+} catch (...) {
+  fail_as(op);
 }
 
 /// Through means as PyTorch: where ceil_mode cuts a window, its mean still counts as one of the whole window.
 static Tensor lp_pool(const char* op, const Tensor& x, int64_t spatial, double p, const Dims& kernel,
-                      const LpPoolOptions& o) {
+                      const LpPoolOptions& o) try {
   check(p != 0 && !std::isnan(p), "[{}] norm_type must be a non-zero value, but got {}", op, p);
   if (std::isinf(p)) {
     const MaxPoolOptions options{.stride = o.stride, .ceil_mode = o.ceil_mode};
@@ -213,6 +225,8 @@ static Tensor lp_pool(const char* op, const Tensor& x, int64_t spatial, double p
   int64_t taps = 1;
   for (int64_t i = 0; i < spatial; ++i) taps *= kernel[kernel.size() == 1 ? 0 : i];
   return pow(mul(mul(sign(means), relu(abs(means))), taps), 1 / p);
+} catch (...) {
+  fail_as(op);
 }
 
 // The functions of one rank. TAPIR_AUTOCAST is nothing where autocast has no rule for the name.

@@ -116,6 +116,7 @@ Tensor dequantize(const Tensor& q, double scale, int64_t zero_point) {
   return mul(sub(to(q, kFloat32), zero_point), double(float(scale)));
 }
 Tensor dequantize_per_channel(const Tensor& q, const Tensor& scales, const Tensor& zero_points, int64_t axis) {
+  check_defined("dequantize_per_channel", "q", q, "scales", scales, "zero_points", zero_points);
   check_defined("dequantize_per_channel", "the quantized tensor", q);
   const Bounds b = bounds_of("dequantize_per_channel", q.dtype());
   const Channels c = channels("dequantize_per_channel", q, scales, zero_points, axis, b);
@@ -130,6 +131,7 @@ Tensor fake_quantize_per_tensor_affine(const Tensor& x, double scale, int64_t ze
 }
 Tensor fake_quantize_per_channel_affine(const Tensor& x, const Tensor& scale, const Tensor& zero_point, int64_t axis,
                                         int64_t quant_min, int64_t quant_max) {
+  check_defined("fake_quantize_per_channel_affine", "x", x, "scale", scale, "zero_point", zero_point);
   const char* op = "fake_quantize_per_channel_affine";
   check_floats(op, x);
   check(quant_min <= quant_max, "[{}] `quant_min` should be less than or equal to `quant_max`, got {} and {}", op,

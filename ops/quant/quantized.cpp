@@ -80,6 +80,7 @@ struct Plainly {
 }  // namespace
 
 Tensor dequantize_weight(const Tensor& w, const Tensor& scale, int64_t bits) {
+  check_defined("dequantize_weight", "w", w, "scale", scale);
   const Weight s = check_weight("dequantize_weight", w, scale, bits);
   common_device("dequantize_weight", {&w, &scale});
   const int64_t groups = s.group > 0 ? s.columns / s.group : 1;

@@ -49,11 +49,13 @@ static bool drops(const char* op, const Tensor& x, double p, bool training) {
 }
 
 Tensor dropout(const Tensor& x, double p, bool training) {
+  check_defined("dropout", "x", x);
   if (!drops("dropout", x, p, training)) return x;
   const auto [seed, offset] = default_generator().take(x.numel());
   return drop(x, {p, seed, offset});
 }
 Tensor& dropout_(Tensor& self, double p, bool training) {
+  check_defined("dropout_", "self", self);
   if (!drops("dropout_", self, p, training)) return self;
   check_inplace("dropout_", self, wants_grad({self}));
   const auto [seed, offset] = default_generator().take(self.numel());
@@ -74,11 +76,16 @@ static Tensor drop_channels(const char* op, const Tensor& x, double p, bool trai
   return mul(x, dropout(ones(channel_shape(x), {.dtype = x.dtype(), .device = x.device()}), p));
 }
 Tensor dropout1d(const Tensor& x, double p, bool training) {
+  check_defined("dropout1d", "x", x);
   check(x.dim() == 2 || x.dim() == 3, "[dropout1d] expected 2D or 3D input, but got {}", x);
   return drop_channels("dropout1d", x, p, training, x.dim() == 3);
 }
-Tensor dropout2d(const Tensor& x, double p, bool training) { return drop_channels("dropout2d", x, p, training, true); }
+Tensor dropout2d(const Tensor& x, double p, bool training) {
+  check_defined("dropout2d", "x", x);
+  return drop_channels("dropout2d", x, p, training, true);
+}
 Tensor dropout3d(const Tensor& x, double p, bool training) {
+  check_defined("dropout3d", "x", x);
   return drop_channels("dropout3d", x, p, training, x.dim() != 4);
 }
 
@@ -95,9 +102,11 @@ static Tensor drop_to_limit(const char* op, const Tensor& x, double p, bool trai
   return add(mul(x, mul(keep, scale)), mul(sub(1 - p, keep), limit * scale));
 }
 Tensor alpha_dropout(const Tensor& x, double p, bool training) {
+  check_defined("alpha_dropout", "x", x);
   return drop_to_limit("alpha_dropout", x, p, training, false);
 }
 Tensor feature_alpha_dropout(const Tensor& x, double p, bool training) {
+  check_defined("feature_alpha_dropout", "x", x);
   check(!training || x.dim() >= 2, "[feature_alpha_dropout] requires at least 2 dimensions in the input, got {}", x);
   return drop_to_limit("feature_alpha_dropout", x, p, training, true);
 }

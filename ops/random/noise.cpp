@@ -23,6 +23,7 @@
 namespace tapir::inline v0 {
 
 Tensor rrelu(const Tensor& x, const RreluOptions& o) {
+  check_defined("rrelu", "x", x);
   check(is_floating(x.dtype()), "[rrelu] expected a floating-point dtype, got {}", x);
   check(o.lower <= o.upper, "[rrelu] lower bound should be less than or equal to the upper bound, got {} and {}",
         o.lower, o.upper);
@@ -37,6 +38,7 @@ Tensor rrelu(const Tensor& x, const RreluOptions& o) {
 }
 
 Tensor gumbel_softmax(const Tensor& logits, const GumbelSoftmaxOptions& o) {
+  check_defined("gumbel_softmax", "logits", logits);
   check(is_floating(logits.dtype()), "[gumbel_softmax] expected a floating-point dtype, got {}", logits);
   check(o.tau > 0, "[gumbel_softmax] expected tau above 0, got {}", o.tau);
   const int64_t dim = wrap_dim("gumbel_softmax", o.dim, logits.dim());

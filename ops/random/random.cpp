@@ -85,34 +85,41 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOption
   const RandomParams params = integers("randint", dtype, low, high);
   return drawn("randint", empty(shape, {.dtype = dtype, .device = o.device}), o.requires_grad, params);
 }
-Tensor randperm(int64_t n, const TensorOptions& o) {
+Tensor randperm(int64_t n, const TensorOptions& o) try {
   check(n >= 0, "[randperm] expected n to be at least 0, got {}", n);
   const DType dtype = o.dtype.value_or(kInt64);
   if (n > 0) check_fits("randperm", n - 1, dtype);
   return drawn("randperm", empty(n, {.dtype = dtype, .device = o.device}), o.requires_grad,
                {.op = RandomOp::Permutation});
+} catch (...) {
+  fail_as("randperm");
 }
 
 Tensor rand_like(const Tensor& x, const LikeOptions& o) {
+  check_defined("rand_like", "x", x);
   const RandomParams params = uniform("rand_like", o.dtype.value_or(x.dtype()), 0, 1);
   return drawn("rand_like", like(x, o), o.requires_grad, params);
 }
 Tensor randn_like(const Tensor& x, const LikeOptions& o) {
+  check_defined("randn_like", "x", x);
   const RandomParams params = normal("randn_like", o.dtype.value_or(x.dtype()), 0, 1);
   return drawn("randn_like", like(x, o), o.requires_grad, params);
 }
 Tensor randint_like(const Tensor& x, int64_t low, int64_t high, const LikeOptions& o) {
+  check_defined("randint_like", "x", x);
   const RandomParams params = integers("randint_like", o.dtype.value_or(x.dtype()), low, high);
   return drawn("randint_like", like(x, o), o.requires_grad, params);
 }
 
 Tensor bernoulli(const Tensor& p) {
+  check_defined("bernoulli", "p", p);
   check(is_floating(p.dtype()), "[bernoulli] expected probabilities of floating point dtype, got {}", p);
   Tensor y = empty_like(p);
   draw("bernoulli", y, {.op = RandomOp::BernoulliTensor}, p);
   return record("bernoulli", y, {p}, [](const Tensor& g) { return Grads{zeros_like(g)}; });
 }
 Tensor bernoulli(const Tensor& x, double p) {
+  check_defined("bernoulli", "x", x);
   const RandomParams params = coin("bernoulli", p);
   return drawn("bernoulli", empty_like(x), false, params);
 }
@@ -121,10 +128,15 @@ Tensor& uniform_(Tensor& self, double from, double to) {
   return redrawn("uniform_", self, uniform("uniform_", self.dtype(), from, to));
 }
 Tensor& normal_(Tensor& self, double mean, double std) {
+  check_defined("normal_", "self", self);
   return redrawn("normal_", self, normal("normal_", self.dtype(), mean, std));
 }
-Tensor& bernoulli_(Tensor& self, double p) { return redrawn("bernoulli_", self, coin("bernoulli_", p)); }
+Tensor& bernoulli_(Tensor& self, double p) {
+  check_defined("bernoulli_", "self", self);
+  return redrawn("bernoulli_", self, coin("bernoulli_", p));
+}
 Tensor& bernoulli_(Tensor& self, const Tensor& p) {
+  check_defined("bernoulli_", "self", self, "p", p);
   check(is_floating(p.dtype()), "[bernoulli_] expected probabilities of floating point dtype, got {}", p);
   check(broadcasts_to(p.shape(), self.shape()), "[bernoulli_] expected probabilities that broadcast to {}, got {}",
         self, p);
@@ -132,6 +144,7 @@ Tensor& bernoulli_(Tensor& self, const Tensor& p) {
   return redrawn("bernoulli_", self, {.op = RandomOp::BernoulliTensor}, p);
 }
 Tensor& random_(Tensor& self, int64_t from, int64_t to) {
+  check_defined("random_", "self", self);
   return redrawn("random_", self, integers("random_", self.dtype(), from, to));
 }
 

@@ -270,16 +270,26 @@ static RnnResult cell(RnnOp op, const Tensor& x, const Tensor& h, const Tensor& 
   r.output = squeeze(r.output, 0);
   return r;
 }
-Tensor rnn_tanh_cell(const Tensor& x, const Tensor& h, const RnnWeights& w) {
+Tensor rnn_tanh_cell(const Tensor& x, const Tensor& h, const RnnWeights& w) try {
   return cell(RnnOp::Tanh, x, h, {}, w).output;
+} catch (...) {
+  fail_as("rnn_tanh_cell");
 }
-Tensor rnn_relu_cell(const Tensor& x, const Tensor& h, const RnnWeights& w) {
+Tensor rnn_relu_cell(const Tensor& x, const Tensor& h, const RnnWeights& w) try {
   return cell(RnnOp::Relu, x, h, {}, w).output;
+} catch (...) {
+  fail_as("rnn_relu_cell");
 }
-Tensor gru_cell(const Tensor& x, const Tensor& h, const RnnWeights& w) { return cell(RnnOp::Gru, x, h, {}, w).output; }
-std::pair<Tensor, Tensor> lstm_cell(const Tensor& x, const Tensor& h, const Tensor& c, const RnnWeights& w) {
+Tensor gru_cell(const Tensor& x, const Tensor& h, const RnnWeights& w) try {
+  return cell(RnnOp::Gru, x, h, {}, w).output;
+} catch (...) {
+  fail_as("gru_cell");
+}
+std::pair<Tensor, Tensor> lstm_cell(const Tensor& x, const Tensor& h, const Tensor& c, const RnnWeights& w) try {
   const RnnResult r = cell(RnnOp::Lstm, x, h, c, w);
   return {r.output, r.c};
+} catch (...) {
+  fail_as("lstm_cell");
 }
 
 }  // namespace tapir::inline v0

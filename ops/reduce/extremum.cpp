@@ -48,8 +48,18 @@ std::pair<Tensor, Tensor> aminmax(const Tensor& x, std::optional<int64_t> dim, c
   return {extremum("aminmax", ReduceOp::Min, x, dims, o.keepdim),
           extremum("aminmax", ReduceOp::Max, x, dims, o.keepdim)};
 }
-Tensor max(const Tensor& x) { return extremum("max", ReduceOp::Max, x, {}, false); }
-Tensor min(const Tensor& x) { return extremum("min", ReduceOp::Min, x, {}, false); }
+Tensor max(const Tensor& x) try {
+  check_defined("max", "x", x);
+  return extremum("max", ReduceOp::Max, x, {}, false);
+} catch (...) {
+  fail_as("max");
+}
+Tensor min(const Tensor& x) try {
+  check_defined("min", "x", x);
+  return extremum("min", ReduceOp::Min, x, {}, false);
+} catch (...) {
+  fail_as("min");
+}
 
 static Tensor position(const char* name, ArgReduceOp op, const Tensor& x, int64_t dim, bool keepdim) {
   const uint32_t mask = x.dim() == 0 ? 0 : 1u << dim;
@@ -70,9 +80,11 @@ static Tensor position(const char* name, ArgReduceOp op, const Tensor& x, std::o
   return alias(y, shape, contiguous_strides(shape), 0);
 }
 Tensor argmax(const Tensor& x, std::optional<int64_t> dim, const KeepdimOptions& o) {
+  check_defined("argmax", "x", x);
   return position("argmax", ArgReduceOp::ArgMax, x, dim, o.keepdim);
 }
 Tensor argmin(const Tensor& x, std::optional<int64_t> dim, const KeepdimOptions& o) {
+  check_defined("argmin", "x", x);
   return position("argmin", ArgReduceOp::ArgMin, x, dim, o.keepdim);
 }
 
@@ -82,14 +94,30 @@ static std::pair<Tensor, Tensor> chosen(const char* name, ArgReduceOp op, const 
   if (keepdim || x.dim() == 0) return {values, at};
   return {squeeze(values, dim), drop_reduced(at, 1u << dim, false)};
 }
-std::pair<Tensor, Tensor> max(const Tensor& x, int64_t dim, const KeepdimOptions& o) {
+std::pair<Tensor, Tensor> max(const Tensor& x, int64_t dim, const KeepdimOptions& o) try {
+  check_defined("max", "x", x);
   return chosen("max", ArgReduceOp::ArgMax, x, dim, o.keepdim);
+} catch (...) {
+  fail_as("max");
 }
-std::pair<Tensor, Tensor> min(const Tensor& x, int64_t dim, const KeepdimOptions& o) {
+std::pair<Tensor, Tensor> min(const Tensor& x, int64_t dim, const KeepdimOptions& o) try {
+  check_defined("min", "x", x);
   return chosen("min", ArgReduceOp::ArgMin, x, dim, o.keepdim);
+} catch (...) {
+  fail_as("min");
 }
 
-Tensor max(const Tensor& a, const Tensor& b) { return maximum(a, b); }
-Tensor min(const Tensor& a, const Tensor& b) { return minimum(a, b); }
+Tensor max(const Tensor& a, const Tensor& b) try {
+  check_defined("max", "a", a, "b", b);
+  return maximum(a, b);
+} catch (...) {
+  fail_as("max");
+}
+Tensor min(const Tensor& a, const Tensor& b) try {
+  check_defined("min", "a", a, "b", b);
+  return minimum(a, b);
+} catch (...) {
+  fail_as("min");
+}
 
 }  // namespace tapir::inline v0

@@ -10,6 +10,7 @@
 namespace tapir::inline v0 {
 
 Tensor bincount(const Tensor& x, const Tensor& weights, int64_t minlength, SourceLocation where) {
+  check_defined("bincount", "x", x);
   check(x.dim() == 1 && is_integral(x.dtype()), "[bincount] expected a vector of integers, got {}", x);
   check(minlength >= 0, "[bincount] expected a minlength that is not negative, got {}", minlength);
   check(!weights.defined() || weights.shape() == x.shape(), "[bincount] expected weights of shape {}, got {}",
@@ -29,6 +30,7 @@ Tensor bincount(const Tensor& x, const Tensor& weights, int64_t minlength, Sourc
 }
 
 Tensor histc(const Tensor& x, int64_t bins, const HistcOptions& o, SourceLocation where) {
+  check_defined("histc", "x", x);
   check(is_floating(x.dtype()), "[histc] expected a tensor of floating point dtype, got {}", x);
   check(bins > 0, "[histc] expected bins > 0, got {}", bins);
   double low = o.min, high = o.max;

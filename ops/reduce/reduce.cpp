@@ -77,6 +77,7 @@ Tensor sum(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
 }
 
 Tensor mean(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
+  check_defined("mean", "x", x);
   const DType dtype = o.dtype.value_or(x.dtype());
   check(is_floating(dtype), "[mean] input dtype must be a floating point dtype, got {}; ask for one with .dtype",
         dtype);
@@ -84,7 +85,7 @@ Tensor mean(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
 }
 
 static Tensor not_nan(const Tensor& x) { return logical_not(isnan(x)); }
-Tensor nansum(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
+Tensor nansum(const Tensor& x, const Dims& dims, const ReduceOptions& o) try {
   if (!is_floating(x.dtype())) return sum(x, dims, o);
   const uint32_t mask = reduce_mask("nansum", dims, x);
   const Tensor from = to(x, o.dtype.value_or(x.dtype()));
@@ -94,13 +95,18 @@ Tensor nansum(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
   return record("nansum", y, {from}, save(from), [=](const Tensor& g, const Tensor& x) {
     return Grads{where(not_nan(x), expand_reduced(g, x.shape(), mask, keepdim), 0)};
   });
+} catch (...) {
+  fail_as("nansum");
 }
-Tensor nanmean(const Tensor& x, const Dims& dims, const ReduceOptions& o) {
+Tensor nanmean(const Tensor& x, const Dims& dims, const ReduceOptions& o) try {
+  check_defined("nanmean", "x", x);
   check(is_floating(x.dtype()), "[nanmean] expected a tensor of floating point dtype, got {}", x);
   const DType dtype = o.dtype.value_or(x.dtype()),
               wide = compute_type(dtype);  // 16 bits may not hold the sum or the count
   const Tensor total = nansum(x, dims, {.keepdim = o.keepdim, .dtype = wide});
   return to(div(total, sum(not_nan(x), dims, {.keepdim = o.keepdim})), dtype);
+} catch (...) {
+  fail_as("nanmean");
 }
 
 Tensor count_nonzero(const Tensor& x, const Dims& dims) {  // the 0-norm

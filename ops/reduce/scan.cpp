@@ -47,6 +47,7 @@ static Tensor sums_from_end(const Tensor& x, int64_t dim) {
 }
 
 Tensor cumsum(const Tensor& x, int64_t dim, const ScanOptions& o) {
+  check_defined("cumsum", "x", x);
   if (!o.dtype) TAPIR_AUTOCAST(cumsum, x, dim, o);
   dim = wrap_dim("cumsum", dim, x.dim());
   const DType dtype = o.dtype.value_or(is_floating(x.dtype()) ? x.dtype() : kInt64);
@@ -54,6 +55,7 @@ Tensor cumsum(const Tensor& x, int64_t dim, const ScanOptions& o) {
   return running_sums("cumsum", from, dim, false, empty_scan(from));
 }
 Tensor& cumsum_(Tensor& self, int64_t dim) {
+  check_defined("cumsum_", "self", self);
   dim = wrap_dim("cumsum_", dim, self.dim());
   check_inplace("cumsum_", self, wants_grad({self}));
   return running_sums("cumsum_", self, dim, false, self), self;
@@ -89,12 +91,14 @@ static Tensor running_products(const char* name, const Tensor& x, int64_t dim, c
                 });
 }
 Tensor cumprod(const Tensor& x, int64_t dim, const ScanOptions& o) {
+  check_defined("cumprod", "x", x);
   if (!o.dtype) TAPIR_AUTOCAST(cumprod, x, dim, o);
   dim = wrap_dim("cumprod", dim, x.dim());
   const Tensor from = to(x, o.dtype.value_or(is_floating(x.dtype()) ? x.dtype() : kInt64));
   return running_products("cumprod", from, dim, empty_scan(from));
 }
 Tensor& cumprod_(Tensor& self, int64_t dim) {
+  check_defined("cumprod_", "self", self);
   dim = wrap_dim("cumprod_", dim, self.dim());
   check_inplace("cumprod_", self, wants_grad({self}));
   return running_products("cumprod_", self, dim, self), self;
@@ -120,6 +124,7 @@ static Tensor running_log_sums(const Tensor& x, int64_t dim, bool backwards) {
                 });
 }
 Tensor logcumsumexp(const Tensor& x, int64_t dim) {
+  check_defined("logcumsumexp", "x", x);
   check(is_floating(x.dtype()), "[logcumsumexp] expected a tensor of floating point dtype, got {}", x);
   return running_log_sums(x, wrap_dim("logcumsumexp", dim, x.dim()), false);
 }
@@ -133,13 +138,16 @@ static std::pair<Tensor, Tensor> running_extreme(const char* name, ScanOp op, co
           at};
 }
 std::pair<Tensor, Tensor> cummax(const Tensor& x, int64_t dim) {
+  check_defined("cummax", "x", x);
   return running_extreme("cummax", ScanOp::CumMax, x, dim);
 }
 std::pair<Tensor, Tensor> cummin(const Tensor& x, int64_t dim) {
+  check_defined("cummin", "x", x);
   return running_extreme("cummin", ScanOp::CumMin, x, dim);
 }
 
 Tensor diff(const Tensor& x, int64_t n, int64_t dim, const DiffOptions& o) {
+  check_defined("diff", "x", x);
   check(x.dim() > 0, "[diff] expected at least one dimension, got {}", x);
   check(n >= 0, "[diff] order must be non-negative, got {}", n);
   dim = wrap_dim("diff", dim, x.dim());

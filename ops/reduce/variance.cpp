@@ -38,11 +38,15 @@ Tensor std(const Tensor& x, const Dims& dims, const VarOptions& o) {
   });
 }
 
-std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& dims, const VarOptions& o) {
+std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& dims, const VarOptions& o) try {
   return {var(x, dims, o), mean(x, dims, {.keepdim = o.keepdim})};
+} catch (...) {
+  fail_as("var_mean");
 }
-std::pair<Tensor, Tensor> std_mean(const Tensor& x, const Dims& dims, const VarOptions& o) {
+std::pair<Tensor, Tensor> std_mean(const Tensor& x, const Dims& dims, const VarOptions& o) try {
   return {std(x, dims, o), mean(x, dims, {.keepdim = o.keepdim})};
+} catch (...) {
+  fail_as("std_mean");
 }
 
 }  // namespace tapir::inline v0

@@ -44,11 +44,13 @@ static Tensor p_norm(const char* name, const Tensor& x, double p, const Dims& di
                 });
 }
 Tensor norm(const Tensor& x, Scalar p, const Dims& dims, const ReduceOptions& o) {
+  check_defined("linalg.norm", "x", x);
   if (!o.dtype) TAPIR_AUTOCAST(norm, x, p, dims, o);
   return p_norm("norm", x, p.to_double(), dims, o);
 }
 namespace linalg {
 Tensor vector_norm(const Tensor& x, Scalar ord, const Dims& dims, const ReduceOptions& o) {
+  check_defined("linalg.vector_norm", "x", x);
   if (!o.dtype) TAPIR_AUTOCAST(vector_norm, x, ord, dims, o);
   return p_norm("linalg.vector_norm", x, ord.to_double(), dims, o);
 }

@@ -132,6 +132,7 @@ void check_operands(const Tensor& x, const Tensor& grid, const GridSampleOptions
 }  // namespace
 
 Tensor grid_sample(const Tensor& input, const Tensor& grid, const GridSampleOptions& o) {
+  check_defined("grid_sample", "input", input, "grid", grid);
   TAPIR_AUTOCAST(grid_sample, input, grid, o);
   check_operands(input, grid, o);
   const int64_t axes = input.dim() - 2, n = input.shape()[0];
@@ -168,6 +169,7 @@ Tensor grid_sample(const Tensor& input, const Tensor& grid, const GridSampleOpti
 }
 
 Tensor affine_grid(const Tensor& theta, const Shape& size, bool align_corners) {
+  check_defined("affine_grid", "theta", theta);
   const int64_t axes = size.size() - 2;
   check(is_floating(theta.dtype()), "[affine_grid] expected theta to have floating point type, but got {}", theta);
   check(axes == 2 || axes == 3, "[affine_grid] only supports 4D and 5D sizes, got size {}", size);

@@ -137,6 +137,7 @@ Shape target_shape(const Tensor& x, const InterpolateOptions& o) {
 }  // namespace
 
 Tensor interpolate(const Tensor& input, const InterpolateOptions& o) {
+  check_defined("interpolate", "input", input);
   TAPIR_AUTOCAST(interpolate, input, o);
   const Mode& mode = mode_of(input, o);
   const Shape shape = target_shape(input, o);

@@ -11,6 +11,7 @@
 namespace tapir::inline v0 {
 
 Tensor channel_shuffle(const Tensor& x, int64_t groups) {
+  check_defined("channel_shuffle", "x", x);
   check(x.dim() > 2, "[channel_shuffle] expected an input with more than 2 dimensions, got {}", x);
   const int64_t channels = x.shape()[1];
   check(groups > 0 && channels % groups == 0,
@@ -35,6 +36,7 @@ static Tensor regrouped(const Tensor& x, const Dims& split, const Dims& order, c
 }
 
 Tensor pixel_shuffle(const Tensor& x, int64_t r) {
+  check_defined("pixel_shuffle", "x", x);
   check(x.dim() >= 3, "[pixel_shuffle] expected input to have at least 3 dimensions, but got {}", x);
   check(r > 0, "[pixel_shuffle] expected a positive upscale_factor, but got {}", r);
   const int64_t channels = x.size(-3), height = x.size(-2), width = x.size(-1);
@@ -47,6 +49,7 @@ Tensor pixel_shuffle(const Tensor& x, int64_t r) {
 }
 
 Tensor pixel_unshuffle(const Tensor& x, int64_t r) {
+  check_defined("pixel_unshuffle", "x", x);
   check(x.dim() >= 3, "[pixel_unshuffle] expected input to have at least 3 dimensions, but got {}", x);
   check(r > 0, "[pixel_unshuffle] expected a positive downscale_factor, but got {}", r);
   const int64_t channels = x.size(-3), height = x.size(-2), width = x.size(-1);
@@ -58,6 +61,7 @@ Tensor pixel_unshuffle(const Tensor& x, int64_t r) {
 }
 
 Tensor local_response_norm(const Tensor& x, int64_t size, const LocalResponseNormOptions& o) {
+  check_defined("local_response_norm", "x", x);
   check(x.dim() > 2, "[local_response_norm] expected 3D or higher dimensionality input, got {}", x);
   check(size > 0, "[local_response_norm] expected a size above 0, got {}", size);
   if (x.numel() == 0) return x;

@@ -60,9 +60,11 @@ static Tensor diagonal(const Tensor& x, const Diagonal& at) {
                      [shape, at](const Tensor& g) { return Grads{embed("diagonal_backward", g, shape, at)}; });
 }
 Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2) {
+  check_defined("diagonal", "x", x);
   return diagonal(x, Diagonal("diagonal", x.dim(), offset, dim1, dim2));
 }
 Tensor diag_embed(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2) {
+  check_defined("diag_embed", "x", x);
   check(x.dim() >= 1, "[diag_embed] expected at least one dimension, got {}", x);
   const Diagonal at("diag_embed", x.dim() + 1, offset, dim1, dim2);
   const int64_t n = x.shape().back() + std::abs(offset);
@@ -72,15 +74,18 @@ Tensor diag_embed(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2) {
   return embed("diag_embed", x, shape, at);
 }
 Tensor diag(const Tensor& x, int64_t k) {
+  check_defined("diag", "x", x);
   check(x.dim() == 1 || x.dim() == 2, "[diag] expected a vector or a matrix, got {}", x);
   return x.dim() == 1 ? diag_embed(x, k) : clone(diagonal(x, k), kContiguous);
 }
 Tensor diagonal_scatter(const Tensor& x, const Tensor& source, int64_t offset, int64_t dim1, int64_t dim2) {
+  check_defined("diagonal_scatter", "x", x, "source", source);
   Tensor y = clone(x), part = diagonal(y, offset, dim1, dim2);
   check(source.shape() == part.shape(), "[diagonal_scatter] expected src of shape {}, got {}", part.shape(), source);
   return copy_(part, source), y;
 }
 Tensor trace(const Tensor& x) {
+  check_defined("trace", "x", x);
   TAPIR_AUTOCAST(trace, x);
   check(x.dim() == 2, "[trace] expected a matrix, got {}", x);
   return sum(diagonal(x));
@@ -113,14 +118,26 @@ static Tensor masked(const char* name, bool lower, const Tensor& x, int64_t k, T
                      {y, view_as(inside, x.shape(), kBool), x, TensorView(0, x.dtype()), {TernaryOp::Where}});
   return record(name, y, {x}, [lower, k](const Tensor& g) { return Grads{lower ? tril(g, k) : triu(g, k)}; });
 }
-Tensor tril(const Tensor& x, int64_t diagonal) { return masked("tril", true, x, diagonal, nullptr); }
-Tensor triu(const Tensor& x, int64_t diagonal) { return masked("triu", false, x, diagonal, nullptr); }
+Tensor tril(const Tensor& x, int64_t diagonal) {
+  check_defined("tril", "x", x);
+  return masked("tril", true, x, diagonal, nullptr);
+}
+Tensor triu(const Tensor& x, int64_t diagonal) {
+  check_defined("triu", "x", x);
+  return masked("triu", false, x, diagonal, nullptr);
+}
 static Tensor& masked_(const char* name, bool lower, Tensor& self, int64_t diagonal) {
   Tensor places = each_place_once(self, std::max<int64_t>(self.dim() - 2, 0));
   return masked(name, lower, places, diagonal, &places), self;
 }
-Tensor& tril_(Tensor& self, int64_t diagonal) { return masked_("tril_", true, self, diagonal); }
-Tensor& triu_(Tensor& self, int64_t diagonal) { return masked_("triu_", false, self, diagonal); }
+Tensor& tril_(Tensor& self, int64_t diagonal) {
+  check_defined("tril_", "self", self);
+  return masked_("tril_", true, self, diagonal);
+}
+Tensor& triu_(Tensor& self, int64_t diagonal) {
+  check_defined("triu_", "self", self);
+  return masked_("triu_", false, self, diagonal);
+}
 
 static Tensor triangle_indices(const char* op, bool lower, int64_t row, int64_t col, int64_t k,
                                const TensorOptions& o) {
@@ -155,6 +172,7 @@ Tensor triu_indices(int64_t row, int64_t col, int64_t offset, const TensorOption
 }
 
 Tensor block_diag(const std::vector<Tensor>& tensors) {
+  check_defined("block_diag", "tensors", tensors);
   if (tensors.empty()) return empty({1, 0});
   int64_t width = 0, at = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {

@@ -36,12 +36,17 @@ Tensor movedim(const Tensor& x, const Dims& source, const Dims& destination) {
   }
   return permute(x, order);
 }
-Tensor swapaxes(const Tensor& x, int64_t dim0, int64_t dim1) { return transpose(x, dim0, dim1); }
-Tensor swapdims(const Tensor& x, int64_t dim0, int64_t dim1) { return transpose(x, dim0, dim1); }
+Tensor swapaxes(const Tensor& x, int64_t dim0, int64_t dim1) try { return transpose(x, dim0, dim1); } catch (...) {
+  fail_as("swapaxes");
+}
+Tensor swapdims(const Tensor& x, int64_t dim0, int64_t dim1) try { return transpose(x, dim0, dim1); } catch (...) {
+  fail_as("swapdims");
+}
 Tensor& swapaxes_(Tensor& self, int64_t dim0, int64_t dim1) { return transpose_(self, dim0, dim1); }
 Tensor& swapdims_(Tensor& self, int64_t dim0, int64_t dim1) { return transpose_(self, dim0, dim1); }
 
 Tensor unflatten(const Tensor& x, int64_t dim, const Shape& sizes) {
+  check_defined("unflatten", "x", x);
   check(x.dim() > 0 && !sizes.empty(), "[unflatten] expected a dimension and its sizes, got {} and {}", x, sizes);
   dim = wrap_dim("unflatten", dim, x.dim());
   const int64_t n = x.shape()[dim];
@@ -60,12 +65,26 @@ Tensor unflatten(const Tensor& x, int64_t dim, const Shape& sizes) {
   for (int64_t i = 0; i < inferred.size(); ++i) shape.insert(dim + i, inferred[i]);
   return view(x, shape);
 }
-Tensor ravel(const Tensor& x) { return reshape(x, -1); }
-Tensor view_as(const Tensor& x, const Tensor& other) { return view(x, other.shape()); }
-Tensor reshape_as(const Tensor& x, const Tensor& other) { return reshape(x, other.shape()); }
-Tensor expand_as(const Tensor& x, const Tensor& other) { return expand(x, other.shape()); }
-Tensor broadcast_to(const Tensor& x, const Shape& shape) { return expand(x, shape); }
+Tensor ravel(const Tensor& x) try {
+  check_defined("ravel", "x", x);
+  return reshape(x, -1);
+} catch (...) {
+  fail_as("ravel");
+}
+Tensor view_as(const Tensor& x, const Tensor& other) try { return view(x, other.shape()); } catch (...) {
+  fail_as("view_as");
+}
+Tensor reshape_as(const Tensor& x, const Tensor& other) try { return reshape(x, other.shape()); } catch (...) {
+  fail_as("reshape_as");
+}
+Tensor expand_as(const Tensor& x, const Tensor& other) try { return expand(x, other.shape()); } catch (...) {
+  fail_as("expand_as");
+}
+Tensor broadcast_to(const Tensor& x, const Shape& shape) try { return expand(x, shape); } catch (...) {
+  fail_as("broadcast_to");
+}
 std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors) {
+  check_defined("broadcast_tensors", "tensors", tensors);
   Shape shape;
   std::vector<Tensor> out;
   for (const Tensor& t : tensors) shape = broadcast_shapes("broadcast_tensors", shape, t.shape());
@@ -74,6 +93,7 @@ std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors) {
 }
 
 Tensor unfold(const Tensor& x, int64_t dim, int64_t size, int64_t step) {
+  check_defined("unfold", "x", x);
   dim = wrap_dim("unfold", dim, x.dim());
   const int64_t n = x.dim() ? x.shape()[dim] : 1;
   check(size >= 0 && size <= n, "[unfold] maximum size for tensor at dimension {} is {} but size is {}", dim, n, size);
@@ -91,19 +111,50 @@ Tensor unfold(const Tensor& x, int64_t dim, int64_t size, int64_t step) {
                      [geometry](const Tensor& g) { return Grads{strided_scatter(g, geometry)}; });
 }
 
-Tensor atleast_1d(const Tensor& x) { return x.dim() > 0 ? x : reshape(x, {1}); }
-Tensor atleast_2d(const Tensor& x) { return x.dim() > 1 ? x : unsqueeze(atleast_1d(x), 0); }
-Tensor atleast_3d(const Tensor& x) { return x.dim() > 2 ? x : unsqueeze(atleast_2d(x), -1); }
+Tensor atleast_1d(const Tensor& x) try {
+  check_defined("atleast_1d", "x", x);
+  return x.dim() > 0 ? x : reshape(x, {1});
+} catch (...) {
+  fail_as("atleast_1d");
+}
+Tensor atleast_2d(const Tensor& x) try {
+  check_defined("atleast_2d", "x", x);
+  return x.dim() > 1 ? x : unsqueeze(atleast_1d(x), 0);
+} catch (...) {
+  fail_as("atleast_2d");
+}
+Tensor atleast_3d(const Tensor& x) try {
+  check_defined("atleast_3d", "x", x);
+  return x.dim() > 2 ? x : unsqueeze(atleast_2d(x), -1);
+} catch (...) {
+  fail_as("atleast_3d");
+}
 static std::vector<Tensor> each(const std::vector<Tensor>& tensors, Tensor (*f)(const Tensor&)) {
   std::vector<Tensor> out;
   for (const Tensor& t : tensors) out.push_back(f(t));
   return out;
 }
-std::vector<Tensor> atleast_1d(const std::vector<Tensor>& tensors) { return each(tensors, atleast_1d); }
-std::vector<Tensor> atleast_2d(const std::vector<Tensor>& tensors) { return each(tensors, atleast_2d); }
-std::vector<Tensor> atleast_3d(const std::vector<Tensor>& tensors) { return each(tensors, atleast_3d); }
+std::vector<Tensor> atleast_1d(const std::vector<Tensor>& tensors) try {
+  check_defined("atleast_1d", "tensors", tensors);
+  return each(tensors, atleast_1d);
+} catch (...) {
+  fail_as("atleast_1d");
+}
+std::vector<Tensor> atleast_2d(const std::vector<Tensor>& tensors) try {
+  check_defined("atleast_2d", "tensors", tensors);
+  return each(tensors, atleast_2d);
+} catch (...) {
+  fail_as("atleast_2d");
+}
+std::vector<Tensor> atleast_3d(const std::vector<Tensor>& tensors) try {
+  check_defined("atleast_3d", "tensors", tensors);
+  return each(tensors, atleast_3d);
+} catch (...) {
+  fail_as("atleast_3d");
+}
 
 std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<int64_t>& indices, int64_t dim) {
+  check_defined("tensor_split", "x", x);
   check(x.dim() > 0, "[tensor_split] expected at least a 1-dimensional tensor, got {}", x);
   std::vector<Tensor> parts;
   std::optional<int64_t> from;
@@ -111,6 +162,7 @@ std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<int64_t>& in
   return parts.push_back(slice(x, dim, from)), parts;
 }
 std::vector<Tensor> tensor_split(const Tensor& x, int64_t sections, int64_t dim) {
+  check_defined("tensor_split", "x", x);
   check(x.dim() > 0, "[tensor_split] expected at least a 1-dimensional tensor, got {}", x);
   check(sections > 0, "[tensor_split] number of sections must be larger than 0, got {}", sections);
   check_parts("tensor_split", sections);
@@ -129,16 +181,40 @@ static std::vector<Tensor> split_along(const char* op, const Tensor& x, int64_t 
   return tensor_split(x, parts, dim);
 }
 static int64_t across(const Tensor& x) { return x.dim() == 1 ? 0 : 1; }
-std::vector<Tensor> hsplit(const Tensor& x, int64_t n) { return split_along("hsplit", x, across(x), n); }
-std::vector<Tensor> hsplit(const Tensor& x, const std::vector<int64_t>& i) {
+std::vector<Tensor> hsplit(const Tensor& x, int64_t n) try {
+  return split_along("hsplit", x, across(x), n);
+} catch (...) {
+  fail_as("hsplit");
+}
+std::vector<Tensor> hsplit(const Tensor& x, const std::vector<int64_t>& i) try {
   return split_along("hsplit", x, across(x), i);
+} catch (...) {
+  fail_as("hsplit");
 }
-std::vector<Tensor> vsplit(const Tensor& x, int64_t n) { return split_along("vsplit", atleast_2d(x), 0, n); }
-std::vector<Tensor> vsplit(const Tensor& x, const std::vector<int64_t>& i) {
+std::vector<Tensor> vsplit(const Tensor& x, int64_t n) try {
+  check_defined("vsplit", "x", x);
+  return split_along("vsplit", atleast_2d(x), 0, n);
+} catch (...) {
+  fail_as("vsplit");
+}
+std::vector<Tensor> vsplit(const Tensor& x, const std::vector<int64_t>& i) try {
+  check_defined("vsplit", "x", x);
   return split_along("vsplit", atleast_2d(x), 0, i);
+} catch (...) {
+  fail_as("vsplit");
 }
-std::vector<Tensor> dsplit(const Tensor& x, int64_t n) { return split_along("dsplit", x, 2, n); }
-std::vector<Tensor> dsplit(const Tensor& x, const std::vector<int64_t>& i) { return split_along("dsplit", x, 2, i); }
+std::vector<Tensor> dsplit(const Tensor& x, int64_t n) try {
+  check_defined("dsplit", "x", x);
+  return split_along("dsplit", x, 2, n);
+} catch (...) {
+  fail_as("dsplit");
+}
+std::vector<Tensor> dsplit(const Tensor& x, const std::vector<int64_t>& i) try {
+  check_defined("dsplit", "x", x);
+  return split_along("dsplit", x, 2, i);
+} catch (...) {
+  fail_as("dsplit");
+}
 
 std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, std::string_view indexing) {
   check(!tensors.empty(), "[meshgrid] expects a non-empty list of Tensors");
@@ -166,6 +242,7 @@ std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, std::string_vie
 // ---- copies
 
 Tensor flip(const Tensor& x, const Dims& dims) {
+  check_defined("flip", "x", x);
   const uint32_t mask = dims.empty() ? 0 : reduce_mask("flip", dims, x);
   Strides strides = x.strides();
   int64_t at = x.storage_offset();
@@ -178,13 +255,19 @@ Tensor flip(const Tensor& x, const Dims& dims) {
   backend(x).copy(context(x), {y, from});
   return record("flip", y, {x}, [dims](const Tensor& g) { return Grads{flip(g, dims)}; });
 }
-Tensor fliplr(const Tensor& x) {
+Tensor fliplr(const Tensor& x) try {
+  check_defined("fliplr", "x", x);
   check(x.dim() >= 2, "[fliplr] expected a tensor with at least 2 dimensions, got {}", x);
   return flip(x, 1);
+} catch (...) {
+  fail_as("fliplr");
 }
-Tensor flipud(const Tensor& x) {
+Tensor flipud(const Tensor& x) try {
+  check_defined("flipud", "x", x);
   check(x.dim() >= 1, "[flipud] expected a tensor with at least 1 dimension, got {}", x);
   return flip(x, 0);
+} catch (...) {
+  fail_as("flipud");
 }
 
 /// Copies x into y (which has no history), moved along dims[d] and those after it: block by block.
@@ -200,6 +283,7 @@ static void copy_rolled(const Tensor& y, const Tensor& x, const Dims& shifts, co
   if (shift) copy_rolled(part(y, 0, shift), part(x, n - shift, shift), shifts, dims, d + 1);
 }
 Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims) {
+  check_defined("roll", "x", x);
   check(!shifts.empty(), "[roll] `shifts` required");
   if (dims.empty() && shifts.size() == 1) return reshape(roll(ravel(x), shifts, 0), x.shape());
   check(shifts.size() == dims.size(), "[roll] shifts and dimensions must align: got {} and {}", shifts, dims);
@@ -220,7 +304,8 @@ Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims) {
   return record("roll", y, {x}, [back, wrapped](const Tensor& g) { return Grads{roll(g, back, wrapped)}; });
 }
 
-Tensor rot90(const Tensor& x, int64_t k, const Dims& dims) {
+Tensor rot90(const Tensor& x, int64_t k, const Dims& dims) try {
+  check_defined("rot90", "x", x);
   check(dims.size() == 2, "[rot90] expected two dims to rotate in, got {}", dims);
   check(x.dim() >= 2, "[rot90] expected total dims >= 2, got {}", x);
   const int64_t a = wrap_dim("rot90", dims[0], x.dim()), b = wrap_dim("rot90", dims[1], x.dim());
@@ -231,6 +316,8 @@ Tensor rot90(const Tensor& x, int64_t k, const Dims& dims) {
     case 2: return flip(x, {a, b});
     default: return flip(transpose(x, a, b), b);
   }
+} catch (...) {
+  fail_as("rot90");
 }
 
 /// A copy of x with dimension d repeated counts[d] times: what repeats is expanded before its dimension.
@@ -256,6 +343,7 @@ static Tensor repeated(const Tensor& x, const Dims& counts) {
   return view(clone(expand(reshape(x, split), wide), kContiguous), joined);
 }
 Tensor repeat(const Tensor& x, const Dims& counts) {
+  check_defined("repeat", "x", x);
   check(counts.size() >= x.dim(),
         "[repeat] number of dimensions of repeat dims can not be smaller than number of dimensions of tensor: got {} "
         "for {}",
@@ -273,13 +361,16 @@ Tensor repeat(const Tensor& x, const Dims& counts) {
   const Tensor lead = reshape(x, shape);
   return same ? clone(lead, kContiguous) : repeated(lead, counts);
 }
-Tensor tile(const Tensor& x, const Dims& given) {
+Tensor tile(const Tensor& x, const Dims& given) try {
+  check_defined("tile", "x", x);
   Dims counts = given;
   while (counts.size() < x.dim()) counts.insert(0, 1);
   return repeat(x, counts);
+} catch (...) {
+  fail_as("tile");
 }
 
-Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t> given) {
+Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t> given) try {
   check(repeats >= 0, "[repeat_interleave] repeats must be non-negative, got {}", repeats);
   if (!given) return repeat_interleave(ravel(x), repeats, 0);
   if (x.dim() == 0) return repeat_interleave(reshape(x, {1}), repeats, wrap_dim("repeat_interleave", *given, 0));
@@ -294,8 +385,10 @@ Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t
   const int64_t n = x.shape()[dim];
   const Tensor wide = expand(reshape(x, {before, n, 1, behind}), {before, n, repeats, behind});
   return view(clone(wide, kContiguous), joined);
+} catch (...) {
+  fail_as("repeat_interleave");
 }
-Tensor repeat_interleave(const Tensor& repeats) {
+Tensor repeat_interleave(const Tensor& repeats) try {
   check(repeats.dim() == 1, "[repeat_interleave] only accept 1D vector as repeat, got {}", repeats);
   check(repeats.dtype() == kInt64 || repeats.dtype() == kInt32,
         "[repeat_interleave] repeats has to be Long or Int tensor, got {}", repeats);
@@ -310,8 +403,10 @@ Tensor repeat_interleave(const Tensor& repeats) {
   const Tensor ends = cumsum(repeats, 0);
   return searchsorted(ends, arange(0, select(ends, 0, -1).item<int64_t>(), 1, {.device = repeats.device()}),
                       {.right = true});
+} catch (...) {
+  fail_as("repeat_interleave");
 }
-Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<int64_t> given) {
+Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<int64_t> given) try {
   check(repeats.dim() <= 1, "[repeat_interleave] repeats must be 0-dim or 1-dim tensor, got {}", repeats);
   if (!given) return repeat_interleave(ravel(x), repeats, 0);
   const Tensor from = atleast_1d(x);
@@ -319,23 +414,38 @@ Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<i
   check(repeats.numel() == 1 || repeats.numel() == n,
         "[repeat_interleave] repeats must have the same size as input along dim {} ({}), got {}", dim, n, repeats);
   return index_select(from, dim, repeat_interleave(expand(atleast_1d(repeats), {n})));
+} catch (...) {
+  fail_as("repeat_interleave");
 }
 
-Tensor vstack(const std::vector<Tensor>& tensors) { return cat(atleast_2d(tensors), 0); }
-Tensor hstack(const std::vector<Tensor>& tensors) {
+Tensor vstack(const std::vector<Tensor>& tensors) try { return cat(atleast_2d(tensors), 0); } catch (...) {
+  fail_as("vstack");
+}
+Tensor hstack(const std::vector<Tensor>& tensors) try {
   check(!tensors.empty(), "[hstack] expects a non-empty list of Tensors");
   const std::vector<Tensor> parts = atleast_1d(tensors);
   return cat(parts, parts[0].dim() == 1 ? 0 : 1);
+} catch (...) {
+  fail_as("hstack");
 }
-Tensor dstack(const std::vector<Tensor>& tensors) { return cat(atleast_3d(tensors), 2); }
-Tensor column_stack(const std::vector<Tensor>& tensors) {
+Tensor dstack(const std::vector<Tensor>& tensors) try {
+  check_defined("dstack", "tensors", tensors);
+  return cat(atleast_3d(tensors), 2);
+} catch (...) {
+  fail_as("dstack");
+}
+Tensor column_stack(const std::vector<Tensor>& tensors) try {
   return hstack(each(tensors, [](const Tensor& t) { return t.dim() > 1 ? t : reshape(t, {t.numel(), 1}); }));
+} catch (...) {
+  fail_as("column_stack");
 }
-Tensor cartesian_prod(const std::vector<Tensor>& tensors) {
+Tensor cartesian_prod(const std::vector<Tensor>& tensors) try {
   check(!tensors.empty(), "[cartesian_prod] expects a non-empty list of Tensors");
   for (const Tensor& t : tensors) check(t.dim() == 1, "[cartesian_prod] expected vectors, got {}", t);
   if (tensors.size() == 1) return tensors[0];
   return stack(each(meshgrid(tensors), ravel), 1);
+} catch (...) {
+  fail_as("cartesian_prod");
 }
 
 /// y, a fresh copy, with `source` in the part of it.
@@ -346,14 +456,18 @@ static Tensor with_part(const char* op, const Tensor& y, Tensor part, const Tens
         op, source.shape(), part.shape());
   return copy_(part, source), y;
 }
-Tensor select_scatter(const Tensor& x, const Tensor& source, int64_t dim, int64_t index) {
+Tensor select_scatter(const Tensor& x, const Tensor& source, int64_t dim, int64_t index) try {
   const Tensor y = clone(x);
   return with_part("select_scatter", y, select(y, dim, index), source);
+} catch (...) {
+  fail_as("select_scatter");
 }
 Tensor slice_scatter(const Tensor& x, const Tensor& source, int64_t dim, std::optional<int64_t> start,
-                     std::optional<int64_t> end, int64_t step) {
+                     std::optional<int64_t> end, int64_t step) try {
   const Tensor y = clone(x);
   return with_part("slice_scatter", y, slice(y, dim, start, end, step), source);
+} catch (...) {
+  fail_as("slice_scatter");
 }
 
 }  // namespace tapir::inline v0

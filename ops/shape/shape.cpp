@@ -71,6 +71,7 @@ static Tensor view_as_shape(const char* name, const Tensor& x, const Shape& shap
 }
 
 Tensor view(const Tensor& x, const Shape& wanted) {
+  check_defined("view", "x", x);
   const Shape shape = infer_shape("view", wanted, x.numel());
   const auto strides = view_strides(x, shape);
   check(strides.has_value(),
@@ -81,12 +82,14 @@ Tensor view(const Tensor& x, const Shape& wanted) {
 }
 
 Tensor reshape(const Tensor& x, const Shape& wanted) {
+  check_defined("reshape", "x", x);
   const Shape shape = infer_shape("reshape", wanted, x.numel());
   if (const auto strides = view_strides(x, shape)) return view_as_shape("reshape", x, shape, *strides);
   return view(clone(x, kContiguous), shape);
 }
 
 Tensor flatten(const Tensor& x, int64_t start, int64_t end) {
+  check_defined("flatten", "x", x);
   start = wrap_dim("flatten", start, x.dim()), end = wrap_dim("flatten", end, x.dim());
   check(start <= end, "[flatten] start_dim {} cannot come after end_dim {}", start, end);
   if (x.dim() == 0) return reshape(x, {1});
@@ -101,6 +104,7 @@ Tensor flatten(const Tensor& x, int64_t start, int64_t end) {
 }
 
 Tensor permute(const Tensor& x, const Dims& dims) {
+  check_defined("permute", "x", x);
   const int64_t rank = x.dim();
   check(dims.size() == rank, "[permute] expected {} dims for a tensor of that rank, got {}", rank, dims);
   Shape shape, strides;
@@ -115,6 +119,7 @@ Tensor permute(const Tensor& x, const Dims& dims) {
 }
 
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) {
+  check_defined("transpose", "x", x);
   dim0 = wrap_dim("transpose", dim0, x.dim()), dim1 = wrap_dim("transpose", dim1, x.dim());
   Shape shape = x.shape(), strides = x.strides();
   if (x.dim() > 0) std::swap(shape[dim0], shape[dim1]), std::swap(strides[dim0], strides[dim1]);
@@ -134,13 +139,18 @@ static Tensor squeeze_mask(const Tensor& x, uint32_t mask) {
     if (!(mask >> d & 1) || x.shape()[d] != 1) shape.push_back(x.shape()[d]), strides.push_back(x.strides()[d]);
   return view_as_shape("squeeze", x, shape, strides);
 }
-Tensor squeeze(const Tensor& x) { return squeeze_mask(x, ~0u); }
+Tensor squeeze(const Tensor& x) {
+  check_defined("squeeze", "x", x);
+  return squeeze_mask(x, ~0u);
+}
 Tensor squeeze(const Tensor& x, const Dims& dims) {
+  check_defined("squeeze", "x", x);
   return dims.empty() ? view_as_shape("squeeze", x, x.shape(), x.strides())
                       : squeeze_mask(x, reduce_mask("squeeze", dims, x));
 }
 
 Tensor unsqueeze(const Tensor& x, int64_t dim) {
+  check_defined("unsqueeze", "x", x);
   dim = wrap_dim("unsqueeze", dim, x.dim() + 1);
   Shape shape = x.shape(), strides = x.strides();
   strides.insert(dim, dim < x.dim() ? x.strides()[dim] * x.shape()[dim] : 1);
@@ -149,6 +159,7 @@ Tensor unsqueeze(const Tensor& x, int64_t dim) {
 }
 
 Tensor expand(const Tensor& x, const Shape& wanted) {
+  check_defined("expand", "x", x);
   check(wanted.size() >= x.dim(),
         "[expand] expected at least as many sizes as dimensions, got {} for a tensor of shape {}", wanted, x.shape());
   Shape shape = wanted;
@@ -169,6 +180,7 @@ Tensor expand(const Tensor& x, const Shape& wanted) {
 }
 
 Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, std::optional<int64_t> offset) {
+  check_defined("as_strided", "x", x);
   check(shape.size() == strides.size(), "[as_strided] expected as many strides as sizes, got {} and {}", shape,
         strides);
   for (int64_t s : shape) check(s >= 0, "[as_strided] expected sizes of at least 0, got {}", shape);
@@ -208,6 +220,7 @@ static Tensor without_history(auto&& f) {
 }
 
 Tensor& transpose_(Tensor& self, int64_t dim0, int64_t dim1) {
+  check_defined("transpose_", "self", self);
   return restride_("transpose_", self, without_history([&] { return transpose(self, dim0, dim1); }),
                    [dim0, dim1](const Tensor& g) { return Grads{transpose(g, dim0, dim1)}; });
 }
@@ -219,20 +232,26 @@ static Tensor& reshape_(const char* name, Tensor& self, const Tensor& like) {
   return restride_(name, self, like, [from](const Tensor& g) { return Grads{reshape(g, from)}; });
 }
 Tensor& squeeze_(Tensor& self) {
+  check_defined("squeeze_", "self", self);
   return reshape_("squeeze_", self, without_history([&] { return squeeze(self); }));
 }
 Tensor& squeeze_(Tensor& self, const Dims& dims) {
+  check_defined("squeeze_", "self", self);
   return reshape_("squeeze_", self, without_history([&] { return squeeze(self, dims); }));
 }
 Tensor& unsqueeze_(Tensor& self, int64_t dim) {
+  check_defined("unsqueeze_", "self", self);
   return reshape_("unsqueeze_", self, without_history([&] { return unsqueeze(self, dim); }));
 }
-Tensor& as_strided_(Tensor& self, const Shape& shape, const Strides& strides, std::optional<int64_t> offset) {
+Tensor& as_strided_(Tensor& self, const Shape& shape, const Strides& strides, std::optional<int64_t> offset) try {
+  check_defined("as_strided_", "self", self);
   const Tensor like = without_history([&] { return as_strided(self, shape, strides, offset); });
   const ViewGeometry geometry{self.shape(), self.strides(), shape, strides,
                               like.storage_offset() - self.storage_offset()};
   return restride_("as_strided_", self, like,
                    [geometry](const Tensor& g) { return Grads{strided_scatter(g, geometry)}; });
+} catch (...) {
+  fail_as("as_strided_");
 }
 
 }  // namespace tapir::inline v0

@@ -39,6 +39,7 @@ static Tensor slice_forward(const char* name, const Tensor& x, int64_t dim, int6
 }
 
 Tensor select(const Tensor& x, int64_t dim, int64_t index) {
+  check_defined("select", "x", x);
   check(x.dim() > 0, "[select] cannot be applied to a 0-dim tensor");
   dim = wrap_dim("select", dim, x.dim());
   const int64_t n = x.shape()[dim], i = index < 0 ? index + n : index;
@@ -52,6 +53,7 @@ Tensor select(const Tensor& x, int64_t dim, int64_t index) {
 }
 
 Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
+  check_defined("narrow", "x", x);
   check(x.dim() > 0, "[narrow] cannot be applied to a 0-dim tensor");
   dim = wrap_dim("narrow", dim, x.dim());
   const int64_t n = x.shape()[dim], from = start < 0 ? start + n : start;
@@ -62,6 +64,7 @@ Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
 }
 
 Tensor slice(const Tensor& x, int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end, int64_t step) {
+  check_defined("slice", "x", x);
   check(x.dim() > 0, "[slice] cannot be applied to a 0-dim tensor");
   dim = wrap_dim("slice", dim, x.dim());
   check(step > 0, "[slice] slice step must be positive, got {}", step);
@@ -72,6 +75,7 @@ Tensor slice(const Tensor& x, int64_t dim, std::optional<int64_t> start, std::op
 }
 
 std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim) {
+  check_defined("split", "x", x);
   check(x.dim() > 0, "[split] expects at least a 1-dimensional tensor");
   dim = wrap_dim("split", dim, x.dim());
   int64_t at = 0;
@@ -92,6 +96,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
 }
 
 std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
+  check_defined("split", "x", x);
   check(x.dim() > 0, "[split] expects at least a 1-dimensional tensor");
   dim = wrap_dim("split", dim, x.dim());
   const int64_t n = x.shape()[dim];
@@ -104,6 +109,7 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
 }
 
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) {
+  check_defined("chunk", "x", x);
   check(x.dim() > 0, "[chunk] expects at least a 1-dimensional tensor");
   check(chunks > 0, "[chunk] expects `chunks` to be greater than 0, got {}", chunks);
   dim = wrap_dim("chunk", dim, x.dim());
@@ -114,6 +120,7 @@ std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) {
 }
 
 std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
+  check_defined("unbind", "x", x);
   check(x.dim() > 0, "[unbind] expects at least a 1-dimensional tensor");
   dim = wrap_dim("unbind", dim, x.dim());
   check_parts("unbind", x.shape()[dim]);
@@ -191,6 +198,7 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
 }
 
 Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
+  check_defined("stack", "tensors", tensors);
   TAPIR_AUTOCAST(stack, tensors, dim);
   check(!tensors.empty(), "[stack] expected a non-empty list of Tensors");
   dim = wrap_dim("stack", dim, tensors[0].dim() + 1);

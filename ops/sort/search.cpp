@@ -35,6 +35,7 @@ static Tensor search(const Tensor& sorted, const Tensor& values, bool right, boo
 }
 
 Tensor searchsorted(const Tensor& given, const Operand& operand, const SearchsortedOptions& o) {
+  check_defined("searchsorted", "given", given, "operand", operand);
   const Tensor values = tensor_of(operand, given.device());
   Tensor sorted = given.detach();
   common_device("searchsorted", {&sorted, &values});
@@ -58,6 +59,7 @@ Tensor searchsorted(const Tensor& given, const Operand& operand, const Searchsor
 }
 
 Tensor bucketize(const Operand& operand, const Tensor& boundaries, const BucketizeOptions& o) {
+  check_defined("bucketize", "operand", operand, "boundaries", boundaries);
   check(boundaries.dim() == 1, "[bucketize] boundaries tensor must be 1 dimension, got {}", boundaries);
   const Tensor values = tensor_of(operand, boundaries.device());
   common_device("bucketize", {&values, &boundaries});
@@ -65,6 +67,7 @@ Tensor bucketize(const Operand& operand, const Tensor& boundaries, const Bucketi
 }
 
 Tensor isin(const Operand& a, const Operand& b, const IsinOptions& o) {
+  check_defined("isin", "a", a, "b", b);
   check(a.is_tensor() || b.is_tensor(), "[isin] expected at least one tensor, got two numbers");
   const Device device = (a.is_tensor() ? a : b).tensor().device();
   const Tensor elements = tensor_of(a, device), tests = tensor_of(b, device);

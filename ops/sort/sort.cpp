@@ -46,16 +46,19 @@ static std::pair<Tensor, Tensor> sorted(const char* name, const Tensor& x, int64
 static int64_t extent(const Tensor& x, int64_t dim) { return x.dim() ? x.shape()[dim] : 1; }
 
 std::pair<Tensor, Tensor> sort(const Tensor& x, int64_t dim, const SortOptions& o) {
+  check_defined("sort", "x", x);
   dim = wrap_dim("sort", dim, x.dim());
   return sorted("sort", x, extent(x, dim), {SortOp::Sort, dim, 0, o.descending});
 }
 Tensor argsort(const Tensor& x, int64_t dim, const SortOptions& o) {
+  check_defined("argsort", "x", x);
   dim = wrap_dim("argsort", dim, x.dim());
   return run_sort(x, extent(x, dim), {SortOp::Sort, dim, 0, o.descending}, false).second;
 }
 Tensor msort(const Tensor& x) { return sort(x, 0).first; }
 
 std::pair<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, const TopkOptions& o) {
+  check_defined("topk", "x", x);
   dim = wrap_dim("topk", dim, x.dim());
   const int64_t n = extent(x, dim);
   check(k >= 0 && k <= n,
@@ -72,6 +75,7 @@ static std::pair<Tensor, Tensor> chosen(const char* name, const Tensor& x, const
   return {squeeze(values, p.dim), drop_reduced(at, mask, false)};
 }
 std::pair<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim, const KeepdimOptions& o) {
+  check_defined("kthvalue", "x", x);
   dim = wrap_dim("kthvalue", dim, x.dim());
   const int64_t n = extent(x, dim);
   check(k >= 1 && k <= n, "[kthvalue] selected number k out of range for dimension {}: expected k in [1, {}], got {}",
@@ -79,9 +83,11 @@ std::pair<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim, cons
   return chosen("kthvalue", x, {SortOp::Kth, dim, k - 1}, o.keepdim);
 }
 std::pair<Tensor, Tensor> median(const Tensor& x, int64_t dim, const KeepdimOptions& o) {
+  check_defined("median", "x", x);
   return chosen("median", x, {SortOp::Median, wrap_dim("median", dim, x.dim())}, o.keepdim);
 }
 std::pair<Tensor, Tensor> nanmedian(const Tensor& x, int64_t dim, const KeepdimOptions& o) {
+  check_defined("nanmedian", "x", x);
   return chosen("nanmedian", x, {SortOp::NanMedian, wrap_dim("nanmedian", dim, x.dim())}, o.keepdim);
 }
 
@@ -96,10 +102,17 @@ static Tensor median_of_all(const char* name, SortOp op, const Tensor& x) {
     return Grads{share_among_ties(g, x, y, (1u << x.dim()) - 1, false)};
   });
 }
-Tensor median(const Tensor& x) { return median_of_all("median", SortOp::Median, x); }
-Tensor nanmedian(const Tensor& x) { return median_of_all("nanmedian", SortOp::NanMedian, x); }
+Tensor median(const Tensor& x) {
+  check_defined("median", "x", x);
+  return median_of_all("median", SortOp::Median, x);
+}
+Tensor nanmedian(const Tensor& x) {
+  check_defined("nanmedian", "x", x);
+  return median_of_all("nanmedian", SortOp::NanMedian, x);
+}
 
 std::pair<Tensor, Tensor> mode(const Tensor& x, int64_t dim, const KeepdimOptions& o) {
+  check_defined("mode", "x", x);
   dim = wrap_dim("mode", dim, x.dim());
   if (x.dim() == 0) return {clone(x), zeros({}, {.dtype = kInt64, .device = x.device()})};
   check_not_empty("mode", x, 1u << dim);
@@ -156,10 +169,12 @@ static Tensor quantile(const char* op, const Tensor& x, const Operand& given, st
   return reshape(y, ones);
 }
 Tensor quantile(const Tensor& x, const Operand& q, std::optional<int64_t> dim, const QuantileOptions& o) {
+  check_defined("quantile", "x", x, "q", q);
   TAPIR_AUTOCAST(quantile, x, q, dim, o);
   return quantile("quantile", x, q, dim, o, false);
 }
 Tensor nanquantile(const Tensor& x, const Operand& q, std::optional<int64_t> dim, const QuantileOptions& o) {
+  check_defined("nanquantile", "x", x, "q", q);
   TAPIR_AUTOCAST(nanquantile, x, q, dim, o);
   return quantile("nanquantile", x, q, dim, o, true);
 }
@@ -220,7 +235,13 @@ static Unique unique(const char* name, const Tensor& given, UniqueOptions o, boo
                      first);
   return out;
 }
-Unique unique(const Tensor& x, const UniqueOptions& o) { return unique("unique", x, o, false); }
-Unique unique_consecutive(const Tensor& x, const UniqueOptions& o) { return unique("unique_consecutive", x, o, true); }
+Unique unique(const Tensor& x, const UniqueOptions& o) {
+  check_defined("unique", "x", x);
+  return unique("unique", x, o, false);
+}
+Unique unique_consecutive(const Tensor& x, const UniqueOptions& o) {
+  check_defined("unique_consecutive", "x", x);
+  return unique("unique_consecutive", x, o, true);
+}
 
 }  // namespace tapir::inline v0

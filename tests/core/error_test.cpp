@@ -1,7 +1,9 @@
 #include <limits>
 
 #include <tapir/core/error.h>
+#include <tapir/core/fail_as.h>
 #include <tapir/core/tensor.h>
+#include <tapir/ops/create.h>
 
 #include "../catch.h"
 #include "messages.h"
@@ -30,6 +32,25 @@ TEST_CASE("checks throw the four kinds") {
   CHECK_THROWS_AS(fail(ErrorKind::OutOfMemory, "none"), OutOfMemoryError);
   CHECK(tapir_tests::contains(message_of<InternalError>([] { check_internal(false, "odd"); }), "odd"));
   CHECK(message_of<ValueError>([] { check(true, "not thrown"); }) == "nothing");
+}
+
+namespace {
+struct Own : ValueError {
+  using ValueError::ValueError;
+};
+template <class E> void fail_within(const E& error) try { throw error; } catch (...) {
+  fail_as("outer");
+}
+}  // namespace
+
+TEST_CASE("the function that was called speaks for those within") {
+  CHECK_THROWS_WITH(fail_within(ValueError("[inner] expected 1, got [2] x")), "[outer] expected 1, got [2] x");
+  CHECK_THROWS_WITH(fail_within(ValueError("no name")), "no name");
+  CHECK_THROWS_AS(fail_within(OutOfMemoryError("[inner] none")), OutOfMemoryError);
+  CHECK_THROWS_AS(fail_within(Own("[inner] mine")), Own);
+  CHECK_THROWS_WITH(fail_within(Own("[inner] mine")), "[inner] mine");  // another's type stays as it is
+  CHECK_THROWS_AS(fail_within(std::runtime_error("[inner] not ours")), std::runtime_error);
+  CHECK_THROWS_WITH(eye(int64_t(1) << 40, int64_t(1) << 40), Catch::StartsWith("[eye]"));
 }
 
 TEST_CASE("dimensions wrap") {

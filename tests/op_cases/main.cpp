@@ -1,4 +1,4 @@
-// Runs the table: op_cases [--only REGEX] [--mode value|gradient|autocast|support|docs|perf|difference] [--device cpu] [--list]
+// Runs the table: op_cases [--only REGEX] [--mode value|undefined|gradient|autocast|support|docs|perf|difference] [--device cpu] [--list]
 // [--progress FILE] [--from N]: FILE says which case runs, by number and name; N is where to go on.
 #include <tapir/core/cuda.h>
 #include <tapir/ops/checked.h>
@@ -57,6 +57,7 @@ static void run_all(const std::vector<const Case*>& cases, const std::string& mo
       check_values(*c, settings, report);
       if (c->twin_call) check_twin(*c, settings, report);
     }
+    if (mode == "undefined" || mode == "all") check_undefined(*c, settings, report);
     if (mode == "gradient" || mode == "all") check_gradients(*c, settings, report);
   }
   if (mode == "autocast" || mode == "all") check_autocast(cases, settings, report);
@@ -88,8 +89,8 @@ int main(int argc, char** argv) {
   bool list = false;
   Settings settings;
   app.add_option("--only", only, "Regular expression on \"family/op: call\"");
-  app.add_option("--mode", mode, "value, gradient, autocast, support, docs, perf or difference (between cpu and --device); all: the first four")
-      ->check(CLI::IsMember({"value", "gradient", "autocast", "support", "docs", "perf", "difference", "all"}));
+  app.add_option("--mode", mode, "value, undefined, gradient, autocast, support, docs, perf or difference (between cpu and --device); all: the first five")
+      ->check(CLI::IsMember({"value", "undefined", "gradient", "autocast", "support", "docs", "perf", "difference", "all"}));
   app.add_option("--device", device, "cpu or cuda");
   app.add_option("--dtype", dtype, "Of perf");
   app.add_option("--shown", settings.shown, "Failures printed for each case");

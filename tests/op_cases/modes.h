@@ -44,6 +44,7 @@ std::string text_of(const std::vector<Shape>& shapes);
 
 void check_values(const Case& c, const Settings& s, Report& report);
 void check_twin(const Case& c, const Settings& s, Report& report);
+void check_undefined(const Case& c, const Settings& s, Report& report);
 void check_gradients(const Case& c, const Settings& s, Report& report);
 void check_autocast(const std::vector<const Case*>& cases, const Settings& s, Report& report);
 void print_support(const std::vector<const Case*>& cases, const Settings& s, Report& report);

@@ -43,6 +43,9 @@ TEST_CASE("confusion matrix, precision, recall and F1") {
   CHECK_THROWS_AS(m.update(tensor({0}), tensor({4})), ValueError);
   CHECK_THROWS_AS(m.update(tensor({-1}), tensor({0})), ValueError);
   CHECK_THROWS_AS(m.update(tensor({4}), tensor({0})), ValueError);
+  CHECK_THROWS_WITH(m.update(zeros({1, 5}), tensor({0})),
+                    Catch::Contains("[ConfusionMatrix] expected scores of 4 classes") && Catch::Contains("(1, 5)"));
+  CHECK_THROWS_WITH(m.update(Tensor(), tensor({0})), Catch::StartsWith("[ConfusionMatrix]"));
   CHECK(sum(m.compute()).item() == 6);  // refused batches leave no trace
   train::ConfusionMatrix padded(2, -100);
   padded.update(tensor({1, 0, 1}), tensor({1, -100, 0}));

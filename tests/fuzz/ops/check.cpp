@@ -3,6 +3,8 @@
 #include <tapir/core/allocator.h>
 #include <tapir/core/modes.h>
 
+#include "../../op_cases/name.h"
+
 namespace ops_fuzz {
 
 bool all_own(const Call& call) {
@@ -32,6 +34,10 @@ static std::string moved(const Call& call, const List& before, const List& after
       return "input " + std::to_string(k) + " has another shape afterwards: " + after[k].shape().str();
   }
   return "";
+}
+static std::string unnamed(const Call& call, const Outcome& outcome) {
+  if (outcome.end != End::ValueError && outcome.end != End::RuntimeError) return "";
+  return op_cases::wrong_name(*call.line, outcome.message);
 }
 /// A plain calculation still works, and no mode has stayed behind.
 static std::string unusable() {
@@ -76,6 +82,7 @@ static std::optional<Finding> look(const Call& call, const Plan& plan, Counts& c
   Outcome outcome = run(call, given);
   if (outcome.end == End::Strange) return Finding{"exception", outcome.message};
   if (outcome.end == End::InternalError) return Finding{"internal", outcome.message};
+  if (std::string text = unnamed(call, outcome); !text.empty()) return Finding{"name", text};
   if (std::string text = written(call, built, outcome); !text.empty()) return Finding{"written", text};
   if (std::string text = moved(call, shapes_before, given, outcome); !text.empty()) return Finding{"handle", text};
   if (outcome.end != End::Result && counts.calls % 16 == 0)
