@@ -155,6 +155,7 @@ Pointwise::Pointwise(const char* op, const Operand& x, const Operand& y, const T
         shape);
   check_can_cast(op, dtype, self->dtype());
   cast_back = dtype != self->dtype();
+  if (cast_back) check_inplace(op, *self, wants_grad({a, b}));
 }
 
 /// Note [Numbers that do not fit]

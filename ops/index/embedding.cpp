@@ -99,12 +99,14 @@ static int64_t padding_row(const char* op, const Tensor& index, const Tensor& we
   return at;
 }
 
-Tensor embedding(const Tensor& input, const Tensor& weight, const EmbeddingOptions& o) {
+Tensor embedding(const Tensor& input, const Tensor& weight, const EmbeddingOptions& o) try {
   check_defined("embedding", "input", input, "weight", weight);
   const int64_t padding = padding_row("embedding", input, weight, o.padding_idx);
   const Tensor index = to(input, kInt64);
   if (o.max_norm) limit_rows(weight, index, *o.max_norm, o.norm_type);
   return take_rows("embedding", weight, index, {padding, o.scale_grad_by_freq});
+} catch (...) {
+  fail_as("embedding");
 }
 
 namespace {

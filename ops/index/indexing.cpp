@@ -404,7 +404,7 @@ Tensor take(const Tensor& x, const Tensor& index) try {
 } catch (...) {
   fail_as("take");
 }
-Tensor put(const Tensor& x, const Tensor& index, const Tensor& source, bool accumulate) {
+Tensor put(const Tensor& x, const Tensor& index, const Tensor& source, bool accumulate) try {
   check_defined("put", "x", x, "index", index, "source", source);
   common_device("put", {&x, &index, &source});
   check(source.dtype() == x.dtype(), "[put] expected self and source of one dtype, got {} and {}", x.dtype(),
@@ -414,11 +414,15 @@ Tensor put(const Tensor& x, const Tensor& index, const Tensor& source, bool accu
   const Tensor y = clone(x, kContiguous);
   put_packed(reshape(y, -1), flat_places("put", index), reshape(source, index.shape()), accumulate, {"put", 0});
   return y;
+} catch (...) {
+  fail_as("put");
 }
-Tensor& put_(Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
+Tensor& put_(Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) try {
   check_defined("put_", "self", self, "index", index, "source", source);
   check_inplace("put_", self, wants_grad({self, source}));
   return copy_(self, put(self, index, source, accumulate));
+} catch (...) {
+  fail_as("put_");
 }
 std::vector<Tensor> unravel_index(const Tensor& indices, const Shape& shape) {
   check_defined("unravel_index", "indices", indices);

@@ -33,6 +33,7 @@ static Tensor bounded_log(const Tensor& x) { return clamp_min(log(x), -100); }
 static Tensor bounded_log1m(const Tensor& x) { return clamp_min(log1p(neg(x)), -100); }
 
 Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const LossOptions& o) {
+  check_defined("binary_cross_entropy", "input", input, "target", target);
   TAPIR_AUTOCAST(binary_cross_entropy, input, target, o);
   const char* op = "binary_cross_entropy";
   common_device(op, {&input, &target, &o.weight});
@@ -62,7 +63,7 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Los
   return reduced(op, losses, o.reduction);
 }
 
-Tensor kl_div(const Tensor& input, const Tensor& target, const KlDivOptions& o) {
+Tensor kl_div(const Tensor& input, const Tensor& target, const KlDivOptions& o) try {
   check_defined("kl_div", "input", input, "target", target);
   TAPIR_AUTOCAST(kl_div, input, target, o);
   check_target("kl_div", input, target);
@@ -75,10 +76,12 @@ Tensor kl_div(const Tensor& input, const Tensor& target, const KlDivOptions& o) 
   }
   if (o.reduction != Reduction::BatchMean) return reduced("kl_div", losses, o.reduction);
   return input.dim() == 0 ? sum(losses) : div(sum(losses), input.shape()[0]);
+} catch (...) {
+  fail_as("kl_div");
 }
 
 Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor& var_of,
-                         const GaussianNllLossOptions& o) {
+                         const GaussianNllLossOptions& o) try {
   check_defined("gaussian_nll_loss", "input", input, "target", target, "var_of", var_of);
   const char* op = "gaussian_nll_loss";
   check_target(op, input, target), common_device(op, {&input, &var_of});
@@ -103,13 +106,17 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor
   Tensor losses = mul(add(log(var), div(square(sub(input, target)), var)), 0.5);
   if (o.full) losses = add(losses, 0.5 * std::log(2 * std::numbers::pi));
   return reduced(op, losses, o.reduction);
+} catch (...) {
+  fail_as("gaussian_nll_loss");
 }
-Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, double var, const GaussianNllLossOptions& o) {
+Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, double var, const GaussianNllLossOptions& o) try {
   check_defined("gaussian_nll_loss", "input", input, "target", target);
   return gaussian_nll_loss(input, target, full_like(input, var), o);
+} catch (...) {
+  fail_as("gaussian_nll_loss");
 }
 
-Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const PoissonNllLossOptions& o) {
+Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const PoissonNllLossOptions& o) try {
   check_defined("poisson_nll_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(poisson_nll_loss, input, target, o);
   check_target("poisson_nll_loss", input, target);
@@ -120,17 +127,21 @@ Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const Poisson
     losses = add(losses, masked_fill(stirling, small, 0));
   }
   return reduced("poisson_nll_loss", losses, o.reduction);
+} catch (...) {
+  fail_as("poisson_nll_loss");
 }
 
-Tensor soft_margin_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+Tensor soft_margin_loss(const Tensor& input, const Tensor& target, Reduction reduction) try {
   check_defined("soft_margin_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(soft_margin_loss, input, target, reduction);
   check_target("soft_margin_loss", input, target);
   check(is_floating(input.dtype()), "[soft_margin_loss] expected an input of a floating-point dtype, got {}", input);
   return reduced("soft_margin_loss", neg(logsigmoid(mul(target, input))), reduction);
+} catch (...) {
+  fail_as("soft_margin_loss");
 }
 
-Tensor multilabel_soft_margin_loss(const Tensor& input, const Tensor& target, const LossOptions& o) {
+Tensor multilabel_soft_margin_loss(const Tensor& input, const Tensor& target, const LossOptions& o) try {
   check_defined("multilabel_soft_margin_loss", "input", input, "target", target);
   const char* op = "multilabel_soft_margin_loss";
   check_target(op, input, target), common_device(op, {&input, &o.weight});
@@ -141,6 +152,8 @@ Tensor multilabel_soft_margin_loss(const Tensor& input, const Tensor& target, co
   if (o.weight.defined()) losses = mul(losses, o.weight);
   const Operand a(input), b(target), w(o.weight);
   return to(reduced(op, mean(losses, -1), o.reduction), result_type({&a, &b, &w}));
+} catch (...) {
+  fail_as("multilabel_soft_margin_loss");
 }
 
 }  // namespace tapir::inline v0

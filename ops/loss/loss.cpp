@@ -238,15 +238,19 @@ template <class F> static Tensor elementwise_loss(const char* op, const Tensor& 
   return o.reduction == Reduction::Mean ? mean_over(weighted, sum(o.weight)) : reduced(op, weighted, o.reduction);
 }
 
-Tensor mse_loss(const Tensor& input, const Tensor& target, const LossOptions& options) {
+Tensor mse_loss(const Tensor& input, const Tensor& target, const LossOptions& options) try {
   check_defined("mse_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(mse_loss, input, target, options);
   return elementwise_loss("mse_loss", input, target, options, [](const Tensor& d) { return square(d); });
+} catch (...) {
+  fail_as("mse_loss");
 }
-Tensor l1_loss(const Tensor& input, const Tensor& target, const LossOptions& options) {
+Tensor l1_loss(const Tensor& input, const Tensor& target, const LossOptions& options) try {
   check_defined("l1_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(l1_loss, input, target, options);
   return elementwise_loss("l1_loss", input, target, options, [](const Tensor& d) { return abs(d); });
+} catch (...) {
+  fail_as("l1_loss");
 }
 
 /// d^2 / 2 for |d| = |x - t| below `knee`, else knee (|d| - knee / 2): both are c (|d| - c / 2) with c = min(|d|, knee).
@@ -263,15 +267,18 @@ static Tensor huber(const char* op, const Tensor& input, const Tensor& target, d
                 [knee](const Tensor& g, const Tensor& d) { return Grads{mul(g, clamp(d, -knee, knee))}; });
 }
 
-Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1LossOptions& o) {
+Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1LossOptions& o) try {
+  check_defined("smooth_l1_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(smooth_l1_loss, input, target, o);
   check(o.beta >= 0, "[smooth_l1_loss] expected a beta of at least 0, got {}", o.beta);
   if (o.beta == 0) return l1_loss(input, target, {.reduction = o.reduction});
   check_target("smooth_l1_loss", input, target);
   return reduced("smooth_l1_loss", div(huber("smooth_l1_loss", input, target, o.beta), o.beta), o.reduction);
+} catch (...) {
+  fail_as("smooth_l1_loss");
 }
 
-Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOptions& o) {
+Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOptions& o) try {
   check_defined("huber_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(huber_loss, input, target, o);
   check(o.delta > 0, "[huber_loss] expected a delta above 0, got {}", o.delta);
@@ -283,9 +290,12 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOpti
     losses = mul(losses, o.weight);
   }
   return reduced("huber_loss", losses, o.reduction);
+} catch (...) {
+  fail_as("huber_loss");
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target, const BceWithLogitsOptions& o) {
+  check_defined("binary_cross_entropy_with_logits", "input", input, "target", target);
   TAPIR_AUTOCAST(binary_cross_entropy_with_logits, input, target, o);
   const char* op = "binary_cross_entropy_with_logits";
   common_device(op, {&input, &target, &o.weight, &o.pos_weight});

@@ -25,13 +25,15 @@ static void check_margin(const char* op, double margin) {
   check(!std::isnan(margin), "[{}] expected a number for margin, got {}", op, margin);
 }
 
-Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target, const HingeEmbeddingLossOptions& o) {
+Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target, const HingeEmbeddingLossOptions& o) try {
   check_defined("hinge_embedding_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(hinge_embedding_loss, input, target, o);
   check_target("hinge_embedding_loss", input, target), check_margin("hinge_embedding_loss", o.margin);
   const Tensor apart = where(ne(target, 1), clamp_min(sub(o.margin, input), 0), 0),
                together = where(ne(target, -1), input, 0);
   return reduced("hinge_embedding_loss", add(apart, together), o.reduction);
+} catch (...) {
+  fail_as("hinge_embedding_loss");
 }
 
 Tensor margin_ranking_loss(const Tensor& input1, const Tensor& input2, const Tensor& target,
@@ -47,7 +49,7 @@ Tensor margin_ranking_loss(const Tensor& input1, const Tensor& input2, const Ten
 }
 
 Tensor cosine_embedding_loss(const Tensor& input1, const Tensor& input2, const Tensor& target,
-                             const MarginLossOptions& o) {
+                             const MarginLossOptions& o) try {
   TAPIR_AUTOCAST(cosine_embedding_loss, input1, input2, target, o);
   const char* op = "cosine_embedding_loss";
   common_device(op, {&input1, &input2, &target}), check_margin(op, o.margin);
@@ -59,6 +61,8 @@ Tensor cosine_embedding_loss(const Tensor& input1, const Tensor& input2, const T
   const Tensor together = where(eq(target, 1), sub(1, cosine), 0),
                apart = where(eq(target, -1), clamp_min(sub(cosine, o.margin), 0), 0);
   return reduced(op, add(together, apart), o.reduction);
+} catch (...) {
+  fail_as("cosine_embedding_loss");
 }
 
 /// N and C of (N, C), (C) or ().
@@ -66,7 +70,7 @@ static std::pair<int64_t, int64_t> class_sizes(const Tensor& x) {
   return {x.dim() == 2 ? x.shape()[0] : 1, x.dim() ? x.shape()[x.dim() - 1] : 1};
 }
 
-Tensor multi_margin_loss(const Tensor& input, const Tensor& target, const MultiMarginLossOptions& o) {
+Tensor multi_margin_loss(const Tensor& input, const Tensor& target, const MultiMarginLossOptions& o) try {
   check_defined("multi_margin_loss", "input", input, "target", target);
   TAPIR_AUTOCAST(multi_margin_loss, input, target, o);
   const char* op = "multi_margin_loss";
@@ -91,6 +95,8 @@ Tensor multi_margin_loss(const Tensor& input, const Tensor& target, const MultiM
   }
   const Tensor losses = div(sum(where(other, terms, 0), 1), double(classes));
   return reduced(op, target.dim() == 0 ? view(losses, {}) : losses, o.reduction);
+} catch (...) {
+  fail_as("multi_margin_loss");
 }
 
 Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Reduction reduction) try {

@@ -351,6 +351,7 @@ Tensor inner(const Tensor& a, const Tensor& b) try {
 }
 
 Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& w, const Tensor& bias) {
+  check_defined("bilinear", "x1", x1, "x2", x2, "w", w);
   TAPIR_AUTOCAST(bilinear, x1, x2, w, bias);
   check(w.dim() == 3 && x1.dim() > 0 && x1.dim() == x2.dim() && x1.shape().back() == w.shape()[1] &&
             x2.shape().back() == w.shape()[2],

@@ -58,6 +58,7 @@ static void check_inner(const char* op, const Tensor& a, const Tensor& b, int64_
 }
 
 Tensor mm(const Tensor& a, const Tensor& b) {
+  check_defined("mm", "a", a, "b", b);
   TAPIR_AUTOCAST(mm, a, b);
   check(a.dim() == 2 && b.dim() == 2, "[mm] expected two matrices, got {} and {}", a, b);
   check_operands("mm", a, b), check_inner("mm", a, b, a.shape()[1], b.shape()[0]);
@@ -73,11 +74,13 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
   return product("bmm", a, b, false, false);
 }
 
-Tensor mv(const Tensor& a, const Tensor& x) {
+Tensor mv(const Tensor& a, const Tensor& x) try {
   check_defined("mv", "a", a, "x", x);
   TAPIR_AUTOCAST(mv, a, x);
   check(a.dim() == 2 && x.dim() == 1, "[mv] expected a matrix and a vector, got {} and {}", a, x);
   return matmul(a, x);
+} catch (...) {
+  fail_as("mv");
 }
 
 Tensor dot(const Tensor& a, const Tensor& b) try {
@@ -188,18 +191,20 @@ static Tensor add_product(const char* name, const Tensor& input, const Tensor& a
                 });
 }
 
-static void check_ranks(const char* op, const Tensor& a, const Tensor& b, int64_t rank) {
+static void check_ranks(const char* op, const Tensor& input, const Tensor& a, const Tensor& b, int64_t rank) {
+  check_defined(op, "input", input, "a", a, "b", b);
   check(a.dim() == rank && b.dim() == rank, "[{}] expected mat1 and mat2 to be {}, got {} and {}", op,
         rank == 2 ? "matrices" : "batches of matrices", a, b);
   check(rank == 2 || a.shape()[0] == b.shape()[0], "[{}] expected batches of one size, got {} and {}", op, a, b);
 }
 #define TAPIR_ADD_PRODUCT(name, rank)                                                         \
   Tensor name(const Tensor& input, const Tensor& a, const Tensor& b, const AddmmOptions& o) { \
+    check_ranks(#name, input, a, b, rank);                                                    \
     TAPIR_AUTOCAST(name, input, a, b, o);                                                     \
-    return check_ranks(#name, a, b, rank), add_product(#name, input, a, b, o);                \
+    return add_product(#name, input, a, b, o);                                                \
   }                                                                                           \
   Tensor& name##_(Tensor& self, const Tensor& a, const Tensor& b, const AddmmOptions& o) {    \
-    check_ranks(#name "_", a, b, rank);                                                       \
+    check_ranks(#name "_", self, a, b, rank);                                                 \
     return add_product(#name "_", self, a, b, o, &self), self;                                \
   }
 TAPIR_ADD_PRODUCT(addmm, 2)

@@ -108,7 +108,7 @@ Tensor chain_matmul(std::span<const Tensor> matrices) try {
 }
 
 namespace linalg {
-Tensor multi_dot(std::span<const Tensor> tensors) {
+Tensor multi_dot(std::span<const Tensor> tensors) try {
   check_defined("linalg.multi_dot", "tensors", tensors);
   TAPIR_AUTOCAST(multi_dot, tensors);
   const char* name = "linalg.multi_dot";
@@ -120,6 +120,8 @@ Tensor multi_dot(std::span<const Tensor> tensors) {
   Tensor y = chain(name, m);
   if (column) y = squeeze(y, 1);
   return row ? squeeze(y, 0) : y;
+} catch (...) {
+  fail_as("linalg.multi_dot");
 }
 
 Tensor vecdot(const Tensor& a, const Tensor& b, int64_t dim) try {
@@ -130,7 +132,7 @@ Tensor vecdot(const Tensor& a, const Tensor& b, int64_t dim) try {
   fail_as("linalg.vecdot");
 }
 
-Tensor cross(const Tensor& a, const Tensor& b, int64_t dim) {
+Tensor cross(const Tensor& a, const Tensor& b, int64_t dim) try {
   check_defined("linalg.cross", "a", a, "b", b);
   TAPIR_AUTOCAST(cross, a, b, dim);
   common_device("linalg.cross", {&a, &b});
@@ -142,10 +144,12 @@ Tensor cross(const Tensor& a, const Tensor& b, int64_t dim) {
     return cat({narrow(x, dim, by, 3 - by), narrow(x, dim, 0, by)}, dim);
   };
   return mul(turned(a, 1), turned(b, 2)) - mul(turned(a, 2), turned(b, 1));
+} catch (...) {
+  fail_as("linalg.cross");
 }
 }  // namespace linalg
 
-Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim) {
+Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim) try {
   check_defined("cross", "a", a, "b", b);
   TAPIR_AUTOCAST(cross, a, b, dim);
   if (dim) return linalg::cross(a, b, *dim);
@@ -153,6 +157,8 @@ Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim) {
   for (int64_t d = 0; d < a.dim(); ++d)
     if (a.shape()[d] == 3 && b.shape()[d] == 3) return linalg::cross(a, b, d);
   fail(ErrorKind::Value, "[cross] expected a dimension of size 3, got {} and {}", a, b);
+} catch (...) {
+  fail_as("cross");
 }
 
 Tensor kron(const Tensor& a, const Tensor& b) try {

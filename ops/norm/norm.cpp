@@ -209,7 +209,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
 }
 
 Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
-                     const Tensor& bias, const InstanceNormOptions& o) {
+                     const Tensor& bias, const InstanceNormOptions& o) try {
+  check_defined("instance_norm", "x", x);
   check(x.dim() >= 2, "[instance_norm] expected an input of shape (N, C, ...), got {}", x);
   const int64_t samples = x.shape()[0], channels = x.shape()[1];
   check(!o.use_input_stats || (x.numel() > 0 && x.numel() / (samples * channels) > 1),
@@ -235,6 +236,8 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
     if (o.use_input_stats && running.defined()) copy_(running, mean(view(all, {samples, channels}), 0));
   }
   return reshape(y, x.shape());
+} catch (...) {
+  fail_as("instance_norm");
 }
 
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const NormOptions& o) {

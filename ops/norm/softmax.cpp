@@ -58,6 +58,7 @@ Tensor softmax(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {
   return softmax_of("softmax", x, dim, false, options);
 }
 Tensor softmin(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {
+  check_defined("softmin", "x", x);
   return softmax_of("softmin", neg(x), dim, false, options);
 }
 Tensor log_softmax(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {

@@ -19,6 +19,7 @@ namespace tapir::inline v0 {
 TAPIR_UNARY(relu, Relu, number, y, fused_gradient("relu_grad", {BinaryOp::ReluGrad}, g, y, kNoBend))
 
 static Tensor float_only_operand(const char* name, const Tensor& x, Tensor* self) {
+  check_defined(name, "x", x);
   check(is_floating(x.dtype()), "[{}] expected a tensor of floating point dtype, got {}", name, x);
   return float_operand(name, x, self);
 }

@@ -9,6 +9,7 @@ namespace tapir::inline v0 {
 static Tensor& written(const char* name, Tensor& self, const Tensor& result) {
   check(result.shape() == self.shape(), "[{}] output with shape {} doesn't match the broadcast shape {}", name,
         self.shape(), result.shape());
+  check_inplace(name, self, wants_grad({self}));
   return copy_(self, result);
 }
 

@@ -31,6 +31,7 @@ class Three {
           shape);
     check_can_cast(op, dtype, self->dtype());
     cast_back = dtype != self->dtype();
+    if (cast_back) check_inplace(op, *self, wants_grad({this->a, this->b, this->c}));
   }
   Tensor run(TernaryOp op, Scalar alpha = 1) const {
     Tensor y, apart[3];

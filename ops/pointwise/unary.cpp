@@ -68,6 +68,7 @@ Tensor& round_(Tensor& self, int64_t decimals) {
 }
 
 static Tensor frac(const char* name, const Tensor& x, Tensor* self) {
+  check_defined(name, "x", x);
   check(is_floating(x.dtype()), "[{}] expected a tensor of floating point dtype, got {}", name, x);
   if (self) check_inplace(name, x, wants_grad({x}));
   return record(name, run_unary(x, {UnaryOp::Frac}, self), {x}, [](const Tensor& g) { return Grads{g}; });
@@ -149,6 +150,7 @@ Tensor& sign_(Tensor& self) {
 }
 
 static Tensor square(const char* name, const Tensor& x, Tensor* self) {
+  check_defined(name, "x", x);
   const Tensor from = number_operand(name, x.dtype() == kBool && !self ? to(x, kInt64) : x, self);
   return unary_by_x(name, {UnaryOp::Square}, from, self,
                     [](const Tensor& g, const Tensor& x) { return Grads{mul(g, mul(x, 2))}; });
@@ -164,7 +166,10 @@ Tensor isinf(const Tensor& x) {
   check_defined("isinf", "x", x);
   return noted("isinf", run_unary(x, {UnaryOp::IsInf}));
 }
-Tensor signbit(const Tensor& x) { return noted("signbit", run_unary(x, {UnaryOp::SignBit})); }
+Tensor signbit(const Tensor& x) {
+  check_defined("signbit", "x", x);
+  return noted("signbit", run_unary(x, {UnaryOp::SignBit}));
+}
 Tensor isfinite(const Tensor& x) {
   check_defined("isfinite", "x", x);
   return noted("isfinite", run_unary(x, {UnaryOp::IsFinite}));

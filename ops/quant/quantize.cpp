@@ -153,11 +153,13 @@ Tensor pack_int4(const Tensor& q) {
   const Tensor u = to(add(q, 8), kUInt8);
   return add(slice(u, -1, 0, k, 2), mul(slice(u, -1, 1, k, 2), 16));
 }
-Tensor unpack_int4(const Tensor& p) {
+Tensor unpack_int4(const Tensor& p) try {
   check_defined("unpack_int4", "the input", p);
   check(p.dtype() == kUInt8 && p.dim() > 0, "[unpack_int4] expected uint8 (..., K / 2), got {}", p);
   const Tensor q = stack({bitwise_and(p, 15), bitwise_right_shift(p, 4)}, -1);
   return sub(to(flatten(q, -2, -1), kInt8), 8);
+} catch (...) {
+  fail_as("unpack_int4");
 }
 
 }  // namespace tapir::inline v0

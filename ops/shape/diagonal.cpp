@@ -63,7 +63,7 @@ Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2) {
   check_defined("diagonal", "x", x);
   return diagonal(x, Diagonal("diagonal", x.dim(), offset, dim1, dim2));
 }
-Tensor diag_embed(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2) {
+Tensor diag_embed(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2) try {
   check_defined("diag_embed", "x", x);
   check(x.dim() >= 1, "[diag_embed] expected at least one dimension, got {}", x);
   const Diagonal at("diag_embed", x.dim() + 1, offset, dim1, dim2);
@@ -72,17 +72,21 @@ Tensor diag_embed(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2) {
   shape.resize(x.dim() - 1);
   shape.insert(std::min(at.a, at.b), n), shape.insert(std::max(at.a, at.b), n);
   return embed("diag_embed", x, shape, at);
+} catch (...) {
+  fail_as("diag_embed");
 }
 Tensor diag(const Tensor& x, int64_t k) {
   check_defined("diag", "x", x);
   check(x.dim() == 1 || x.dim() == 2, "[diag] expected a vector or a matrix, got {}", x);
   return x.dim() == 1 ? diag_embed(x, k) : clone(diagonal(x, k), kContiguous);
 }
-Tensor diagonal_scatter(const Tensor& x, const Tensor& source, int64_t offset, int64_t dim1, int64_t dim2) {
+Tensor diagonal_scatter(const Tensor& x, const Tensor& source, int64_t offset, int64_t dim1, int64_t dim2) try {
   check_defined("diagonal_scatter", "x", x, "source", source);
   Tensor y = clone(x), part = diagonal(y, offset, dim1, dim2);
   check(source.shape() == part.shape(), "[diagonal_scatter] expected src of shape {}, got {}", part.shape(), source);
   return copy_(part, source), y;
+} catch (...) {
+  fail_as("diagonal_scatter");
 }
 Tensor trace(const Tensor& x) {
   check_defined("trace", "x", x);

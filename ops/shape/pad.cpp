@@ -89,6 +89,7 @@ Tensor pad_border(const Tensor& x, const Pads& p, Border border, std::string_vie
 }  // namespace
 
 Tensor pad(const Tensor& x, const std::vector<int64_t>& pad, const PadOptions& o) {
+  check_defined("pad", "x", x);
   const int64_t rank = x.dim(), axes = int64_t(pad.size()) / 2;
   check(pad.size() % 2 == 0, "[pad] expected a list of even length, got {} numbers", int64_t(pad.size()));
   check(axes <= rank, "[pad] expected at most {} numbers for {}, got {}", 2 * rank, x, int64_t(pad.size()));

@@ -18,6 +18,7 @@ namespace tapir::inline v0 {
 // ---- views
 
 Tensor movedim(const Tensor& x, const Dims& source, const Dims& destination) {
+  check_defined("movedim", "x", x);
   const int64_t rank = x.dim();
   check(source.size() == destination.size(), "[movedim] expected as many source as destination dims, got {} and {}",
         source, destination);
@@ -42,8 +43,12 @@ Tensor swapaxes(const Tensor& x, int64_t dim0, int64_t dim1) try { return transp
 Tensor swapdims(const Tensor& x, int64_t dim0, int64_t dim1) try { return transpose(x, dim0, dim1); } catch (...) {
   fail_as("swapdims");
 }
-Tensor& swapaxes_(Tensor& self, int64_t dim0, int64_t dim1) { return transpose_(self, dim0, dim1); }
-Tensor& swapdims_(Tensor& self, int64_t dim0, int64_t dim1) { return transpose_(self, dim0, dim1); }
+Tensor& swapaxes_(Tensor& self, int64_t dim0, int64_t dim1) try { return transpose_(self, dim0, dim1); } catch (...) {
+  fail_as("swapaxes_");
+}
+Tensor& swapdims_(Tensor& self, int64_t dim0, int64_t dim1) try { return transpose_(self, dim0, dim1); } catch (...) {
+  fail_as("swapdims_");
+}
 
 Tensor unflatten(const Tensor& x, int64_t dim, const Shape& sizes) {
   check_defined("unflatten", "x", x);
@@ -217,6 +222,7 @@ std::vector<Tensor> dsplit(const Tensor& x, const std::vector<int64_t>& i) try {
 }
 
 std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, std::string_view indexing) {
+  check_defined("meshgrid", "tensors", tensors);
   check(!tensors.empty(), "[meshgrid] expects a non-empty list of Tensors");
   check(indexing == "ij" || indexing == "xy", "[meshgrid] indexing must be one of \"xy\" or \"ij\", got {}", indexing);
   const int64_t rank = int64_t(tensors.size());

@@ -128,6 +128,7 @@ Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) {
 }
 
 Tensor t(const Tensor& x) {
+  check_defined("t", "x", x);
   check(x.dim() <= 2, "[t] expected a tensor with at most 2 dimensions, got shape {}", x.shape());
   return x.dim() < 2 ? x : transpose(x, 0, 1);
 }
@@ -225,6 +226,7 @@ Tensor& transpose_(Tensor& self, int64_t dim0, int64_t dim1) {
                    [dim0, dim1](const Tensor& g) { return Grads{transpose(g, dim0, dim1)}; });
 }
 Tensor& t_(Tensor& self) {
+  check_defined("t_", "self", self);
   return restride_("t_", self, without_history([&] { return t(self); }), [](const Tensor& g) { return Grads{t(g)}; });
 }
 static Tensor& reshape_(const char* name, Tensor& self, const Tensor& like) {

@@ -160,6 +160,7 @@ static Shape cat_shape(std::span<const Tensor> tensors, int64_t& dim, const Tens
 }
 
 Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
+  check_defined("cat", "tensors", tensors);
   TAPIR_AUTOCAST(cat, tensors, dim);
   const Tensor* model = nullptr;
   const Shape shape = cat_shape(tensors, dim, model);

@@ -55,7 +55,10 @@ Tensor argsort(const Tensor& x, int64_t dim, const SortOptions& o) {
   dim = wrap_dim("argsort", dim, x.dim());
   return run_sort(x, extent(x, dim), {SortOp::Sort, dim, 0, o.descending}, false).second;
 }
-Tensor msort(const Tensor& x) { return sort(x, 0).first; }
+Tensor msort(const Tensor& x) {
+  check_defined("msort", "x", x);
+  return sort(x, 0).first;
+}
 
 std::pair<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, const TopkOptions& o) {
   check_defined("topk", "x", x);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "modes.h"
+#include "name.h"
 #include "place.h"
 
 namespace op_cases {
@@ -39,11 +40,6 @@ static bool compare_plainly(const Case& c, const List& x, const List& got) {
     return false;
   }
 }
-static bool is_one_call(const Case& c) {
-  const size_t name = c.text.find(c.op);
-  return (name == 0 || c.text.starts_with("linalg::" + c.op)) && std::count(c.text.begin(), c.text.end(), '(') == 1;
-}
-
 /// Inputs of float32, of the lower dtype, or of both in turn.
 static std::string check_one(const Case& c, const std::vector<Shape>& shapes, CastPolicy policy, int which, const Settings& s, bool& shown) {
   const DType lower = AutocastRegion().dtype[int(s.device.type)];

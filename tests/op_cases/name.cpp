@@ -17,6 +17,11 @@ static std::string bare(std::string name) {
   return other == others.end() ? name : other->second;
 }
 
+bool is_one_call(const Case& c) {
+  const bool called = c.text.starts_with(c.op) || c.text.starts_with("linalg::" + c.op);
+  return called && std::count(c.text.begin(), c.text.end(), '(') == 1 && c.text.find("distance,") == c.text.npos;
+}
+
 std::string wrong_name(const Case& c, const std::string& message) {
   if (message.find("[allocate]") != message.npos) return "";  // there is no memory, whoever asks
   if (!message.starts_with('[')) return "no function speaks: " + message;
@@ -24,9 +29,7 @@ std::string wrong_name(const Case& c, const std::string& message) {
   static const std::regex function("([A-Za-z_][A-Za-z_0-9]*) *\\(");
   for (std::sregex_iterator at(text.begin(), text.end(), function), end; at != end; ++at)
     if (bare((*at)[1]) == speaks) return "";
-  // Of several calls one that the text does not name may be at fault: an operator's, or one of the table's own.
-  const bool one_call = std::count(c.text.begin(), c.text.end(), '(') == 1;
-  return one_call ? "another function speaks: " + message : "";
+  return is_one_call(c) ? "another function speaks: " + message : "";
 }
 
 }  // namespace op_cases

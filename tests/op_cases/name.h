@@ -4,8 +4,10 @@
 
 namespace op_cases {
 
-/// Empty where the message begins with a function that the case names (of several calls, with any of them), and not with one that those
-/// call in turn; else what is wrong.
+/// Is the case a call of its operation, and of nothing else?
+bool is_one_call(const Case& c);
+/// Empty where the message begins with a function that the case names, and not with one that it calls in turn; else what is wrong. Of several
+/// calls an operator, or a function of the table's own, may be at fault.
 std::string wrong_name(const Case& c, const std::string& message);
 
 }  // namespace op_cases
