@@ -205,7 +205,7 @@ Tensor folded(const Tensor& x, const Shape& lead) {
 }  // namespace
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
-                                    const AttentionOptions& o) {
+                                    const AttentionOptions& o) try {
   check_defined("scaled_dot_product_attention", "query", query, "key", key, "value", value);
   TAPIR_AUTOCAST(scaled_dot_product_attention, query, key, value, o);
   check_operands(query, key, value, o);
@@ -235,6 +235,8 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   Shape shape = lead.queries;
   shape.push_back(queries), shape.push_back(value.size(-1));
   return y.shape() == shape ? y : reshape(y, shape);
+} catch (...) {
+  fail_as("scaled_dot_product_attention");
 }
 
 }  // namespace tapir::inline v0

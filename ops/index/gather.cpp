@@ -136,6 +136,7 @@ static Tensor scatter(const char* op, const Tensor& x, int64_t dim, const Tensor
 }
 static Tensor scatter_add(const char* op, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source,
                           const Tensor* self) {
+  check_defined(op, "x", x, "index", index, "source", source);
   const Scatter s(op, x, dim, index, source);
   return record(op, s.run(ScatterOp::Add, self), {x, s.part}, save(s.places),
                 [dim = s.dim](Needs needs, const Tensor& g, const Tensor& places) {
@@ -148,7 +149,6 @@ Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tens
   return scatter_add("scatter_add", x, dim, index, source, nullptr);
 }
 Tensor& scatter_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
-  check_defined("scatter_add_", "self", self, "index", index, "source", source);
   return scatter_add("scatter_add_", self, dim, index, source, &self), self;
 }
 

@@ -444,10 +444,7 @@ std::vector<Tensor> unravel_index(const Tensor& indices, const Shape& shape) {
   }
   return out;
 }
-Tensor argwhere(const Tensor& x) try {
-  check_defined("argwhere", "x", x);
-  return nonzero(x);
-} catch (...) {
+Tensor argwhere(const Tensor& x) try { return nonzero(x); } catch (...) {
   fail_as("argwhere");
 }
 

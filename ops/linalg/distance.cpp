@@ -145,7 +145,6 @@ Tensor cosine_similarity(const Tensor& x1, const Tensor& x2, const CosineOptions
 }
 
 Tensor normalize(const Tensor& x, const NormalizeOptions& o) try {
-  check_defined("normalize", "x", x);
   return x / clamp_min(norm(x, o.p, o.dim, {.keepdim = true}), o.eps);
 } catch (...) {
   fail_as("normalize");

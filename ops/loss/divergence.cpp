@@ -110,7 +110,6 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor
   fail_as("gaussian_nll_loss");
 }
 Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, double var, const GaussianNllLossOptions& o) try {
-  check_defined("gaussian_nll_loss", "input", input, "target", target);
   return gaussian_nll_loss(input, target, full_like(input, var), o);
 } catch (...) {
   fail_as("gaussian_nll_loss");

@@ -184,7 +184,7 @@ int64_t rows_above(const Tensor& x, const Shape& tail) {
 }  // namespace
 
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
-                  const Tensor& bias, const BatchNormOptions& o) {
+                  const Tensor& bias, const BatchNormOptions& o) try {
   check_defined("batch_norm", "x", x);
   check_input("batch_norm", x, {&running_mean, &running_var, &weight, &bias}, o.eps);
   check(!std::isnan(o.momentum), "[batch_norm] expected a number for momentum, got {}", o.momentum);
@@ -206,6 +206,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   for (const Tensor* t : {&running_mean, &running_var})
     if (o.training && t->defined()) bump_version(*t);
   return y;
+} catch (...) {
+  fail_as("batch_norm");
 }
 
 Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,

@@ -41,6 +41,7 @@ static Tensor softmax_composite(const Tensor& x, int64_t dim, bool log) {
 }
 
 static Tensor softmax_of(const char* name, const Tensor& input, int64_t dim, bool log, const SoftmaxOptions& o) {
+  check_defined(name, "input", input);
   dim = wrap_dim(name, dim, input.dim());
   const Tensor x = o.dtype ? to(input, *o.dtype) : input;
   check(is_floating(x.dtype()), "[{}] expected a floating-point dtype, got {}; ask for one with .dtype", name, x);
@@ -57,9 +58,10 @@ Tensor softmax(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {
   if (!options.dtype) TAPIR_AUTOCAST(softmax, x, dim, options);
   return softmax_of("softmax", x, dim, false, options);
 }
-Tensor softmin(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {
-  check_defined("softmin", "x", x);
+Tensor softmin(const Tensor& x, int64_t dim, const SoftmaxOptions& options) try {
   return softmax_of("softmin", neg(x), dim, false, options);
+} catch (...) {
+  fail_as("softmin");
 }
 Tensor log_softmax(const Tensor& x, int64_t dim, const SoftmaxOptions& options) {
   check_defined("log_softmax", "x", x);

@@ -25,6 +25,7 @@ static Tensor float_only_operand(const char* name, const Tensor& x, Tensor* self
 }
 
 static Tensor leaky_relu(const char* name, const Tensor& x, double slope, Tensor* self) {
+  check_defined(name, "x", x);
   const auto gradient = [slope](const Tensor& g, const Tensor& v) {
     return Grads{fused_gradient("leaky_relu_grad", {BinaryOp::LeakyReluGrad, slope}, g, v, kNoBend)};
   };
@@ -32,14 +33,8 @@ static Tensor leaky_relu(const char* name, const Tensor& x, double slope, Tensor
   if (slope >= 0) return unary_by_y(name, {UnaryOp::LeakyRelu, slope}, from, self, gradient);  // y > 0 where x > 0
   return unary_by_x(name, {UnaryOp::LeakyRelu, slope}, from, self, gradient);
 }
-Tensor leaky_relu(const Tensor& x, double slope) {
-  check_defined("leaky_relu", "x", x);
-  return leaky_relu("leaky_relu", x, slope, nullptr);
-}
-Tensor& leaky_relu_(Tensor& self, double slope) {
-  check_defined("leaky_relu_", "self", self);
-  return leaky_relu("leaky_relu_", self, slope, &self), self;
-}
+Tensor leaky_relu(const Tensor& x, double slope) { return leaky_relu("leaky_relu", x, slope, nullptr); }
+Tensor& leaky_relu_(Tensor& self, double slope) { return leaky_relu("leaky_relu_", self, slope, &self), self; }
 
 // gelu'' = phi(x) (2 - x^2). With u = k (x + c x^3) and t = tanh(u): (1 - t^2) (u' + x u'' / 2 - x t u'^2).
 static Tensor gelu_bend(const Tensor& x, bool approximate) {
@@ -80,6 +75,7 @@ TAPIR_UNARY(tanh, Tanh, float, y, fused_gradient("tanh_grad", {BinaryOp::TanhGra
 // elu, celu and selu: b x for x > 0, else a (e^(c x) - 1), whose second derivative there is a c^2 e^(c x).
 // PyTorch's gradient of celu has c in single precision (slope): so has this one.
 static Tensor elu(const char* name, const Tensor& x, double a, double b, double c, double slope, Tensor* self) {
+  check_defined(name, "x", x);
   const auto bend = [a, c = slope](const Tensor& x) {
     return mul(masked_fill(exp(mul(clamp_max(x, 0), c)), ge(x, 0), 0), a * c * c);
   };
@@ -89,34 +85,17 @@ static Tensor elu(const char* name, const Tensor& x, double a, double b, double 
                     });
 }
 constexpr double kSeluScale = 1.0507009873554804934, kSeluAlpha = 1.6732632423543772848;
-Tensor elu(const Tensor& x, double alpha) {
-  check_defined("elu", "x", x);
-  return elu("elu", x, alpha, 1, 1, 1, nullptr);
-}
-Tensor& elu_(Tensor& self, double alpha) {
-  check_defined("elu_", "self", self);
-  return elu("elu_", self, alpha, 1, 1, 1, &self), self;
-}
-Tensor selu(const Tensor& x) {
-  check_defined("selu", "x", x);
-  return elu("selu", x, kSeluScale * kSeluAlpha, kSeluScale, 1, 1, nullptr);
-}
-Tensor& selu_(Tensor& self) {
-  check_defined("selu_", "self", self);
-  return elu("selu_", self, kSeluScale * kSeluAlpha, kSeluScale, 1, 1, &self), self;
-}
+Tensor elu(const Tensor& x, double alpha) { return elu("elu", x, alpha, 1, 1, 1, nullptr); }
+Tensor& elu_(Tensor& self, double alpha) { return elu("elu_", self, alpha, 1, 1, 1, &self), self; }
+Tensor selu(const Tensor& x) { return elu("selu", x, kSeluScale * kSeluAlpha, kSeluScale, 1, 1, nullptr); }
+Tensor& selu_(Tensor& self) { return elu("selu_", self, kSeluScale * kSeluAlpha, kSeluScale, 1, 1, &self), self; }
 static Tensor celu(const char* name, const Tensor& x, double alpha, Tensor* self) {
+  check_defined(name, "x", x);
   check(alpha != 0, "[{}] ZeroDivisionError: alpha cannot be 0", name);
   return elu(name, x, alpha, 1, 1 / alpha, 1.0 / float(alpha), self);
 }
-Tensor celu(const Tensor& x, double alpha) {
-  check_defined("celu", "x", x);
-  return celu("celu", x, alpha, nullptr);
-}
-Tensor& celu_(Tensor& self, double alpha) {
-  check_defined("celu_", "self", self);
-  return celu("celu_", self, alpha, &self), self;
-}
+Tensor celu(const Tensor& x, double alpha) { return celu("celu", x, alpha, nullptr); }
+Tensor& celu_(Tensor& self, double alpha) { return celu("celu_", self, alpha, &self), self; }
 
 Tensor softplus(const Tensor& x, double beta, double threshold) {
   check_defined("softplus", "x", x);
@@ -195,6 +174,7 @@ Tensor relu6(const Tensor& x) { return hardtanh("relu6", x, 0, 6, nullptr); }
 Tensor& relu6_(Tensor& self) { return hardtanh("relu6_", self, 0, 6, &self), self; }
 
 static Tensor threshold(const char* name, const Tensor& x, double limit, double value, Tensor* self) {
+  check_defined(name, "x", x);
   const Tensor from = number_operand(name, x, self);
   check_held(name, limit, x.dtype()), check_held(name, value, x.dtype());
   return unary_by_x(name, {UnaryOp::Threshold, limit, value}, from, self, [limit](const Tensor& g, const Tensor& x) {
@@ -202,7 +182,6 @@ static Tensor threshold(const char* name, const Tensor& x, double limit, double 
   });
 }
 Tensor threshold(const Tensor& x, double limit, double value) {
-  check_defined("threshold", "x", x);
   return threshold("threshold", x, limit, value, nullptr);
 }
 Tensor& threshold_(Tensor& self, double limit, double value) {
@@ -212,15 +191,13 @@ Tensor& threshold_(Tensor& self, double limit, double value) {
 }
 
 static Tensor shrink(const char* name, UnaryOp op, const Tensor& x, double lambd) {
+  check_defined(name, "x", x);
   return unary_by_x(name, {op, lambd}, float_only_operand(name, x, nullptr), nullptr,
                     [lambd](const Tensor& g, const Tensor& x) {
                       return Grads{fused_gradient("shrink_grad", {BinaryOp::ShrinkGrad, lambd}, g, x, kNoBend)};
                     });
 }
-Tensor hardshrink(const Tensor& x, double lambd) {
-  check_defined("hardshrink", "x", x);
-  return shrink("hardshrink", UnaryOp::Hardshrink, x, lambd);
-}
+Tensor hardshrink(const Tensor& x, double lambd) { return shrink("hardshrink", UnaryOp::Hardshrink, x, lambd); }
 Tensor softshrink(const Tensor& x, double lambd) {
   check_defined("softshrink", "x", x);
   check(lambd >= 0, "[softshrink] expected lambd >= 0, got {}", lambd);

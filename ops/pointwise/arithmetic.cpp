@@ -25,11 +25,11 @@ Tensor& add_(Tensor& self, const Operand& b, Scalar alpha) {
 }
 
 static void check_not_bool(const char* name, const Operand& a, const Operand& b) {
+  check_defined(name, "a", a, "b", b);
   check(!(is_bool(a) && is_bool(b)),
         "[{}] subtraction, the `-` operator, with two bool tensors is not supported; use logical_xor", name);
 }
 Tensor sub(const Operand& a, const Operand& b, Scalar alpha) {
-  check_defined("sub", "a", a, "b", b);
   return check_not_bool("sub", a, b), add_sub("sub", false, a, b, alpha);
 }
 Tensor& sub_(Tensor& self, const Operand& b, Scalar alpha) {
@@ -75,18 +75,13 @@ Tensor& div_(Tensor& self, const Operand& b, std::string_view rounding) {
 }
 
 static Tensor negate(const char* name, const Tensor& x, Tensor* self = nullptr) {
+  check_defined(name, "x", x);
   check(x.dtype() != kBool, "[{}] negation, the `-` operator, on a bool tensor is not supported; use logical_not",
         name);
   if (self) check_inplace(name, x, wants_grad({x}));
   return record(name, run_unary(x, {UnaryOp::Neg}, self), {x}, [](const Tensor& g) { return Grads{neg(g)}; });
 }
-Tensor neg(const Tensor& x) {
-  check_defined("neg", "x", x);
-  return negate("neg", x);
-}
-Tensor& neg_(Tensor& self) {
-  check_defined("neg_", "self", self);
-  return negate("neg_", self, &self), self;
-}
+Tensor neg(const Tensor& x) { return negate("neg", x); }
+Tensor& neg_(Tensor& self) { return negate("neg_", self, &self), self; }
 
 }  // namespace tapir::inline v0

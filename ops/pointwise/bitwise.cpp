@@ -26,17 +26,12 @@ TAPIR_BITWISE(bitwise_right_shift, ShiftRight)
 #undef TAPIR_BITWISE
 
 static Tensor inverted(const char* name, const Tensor& x, Tensor* self = nullptr) {
+  check_defined(name, "x", x);
   check(!is_floating(x.dtype()), "[{}] expected integers or bool, got {}", name, x);
   if (self) check_inplace(name, x, false), bump_version(x);
   return noted(name, run_unary(x, {UnaryOp::BitwiseNot}, self));
 }
-Tensor bitwise_not(const Tensor& x) {
-  check_defined("bitwise_not", "x", x);
-  return inverted("bitwise_not", x);
-}
-Tensor& bitwise_not_(Tensor& self) {
-  check_defined("bitwise_not_", "self", self);
-  return inverted("bitwise_not_", self, &self), self;
-}
+Tensor bitwise_not(const Tensor& x) { return inverted("bitwise_not", x); }
+Tensor& bitwise_not_(Tensor& self) { return inverted("bitwise_not_", self, &self), self; }
 
 }  // namespace tapir::inline v0

@@ -51,9 +51,6 @@ Tensor logical_not(const Tensor& x) {
   check_defined("logical_not", "x", x);
   return noted("logical_not", run_unary(x, {UnaryOp::LogicalNot}));
 }
-Tensor& logical_not_(Tensor& self) {
-  check_defined("logical_not_", "self", self);
-  return written("logical_not_", self, logical_not(self));
-}
+Tensor& logical_not_(Tensor& self) { return written("logical_not_", self, logical_not(self)); }
 
 }  // namespace tapir::inline v0

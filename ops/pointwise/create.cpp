@@ -31,16 +31,10 @@ Tensor full_like(const Tensor& x, Scalar value, const LikeOptions& o) {
   return filled("full_like", empty_like(x, {.dtype = o.dtype, .device = o.device, .memory_format = o.memory_format}),
                 value, o.requires_grad);
 }
-Tensor zeros_like(const Tensor& x, const LikeOptions& o) try {
-  check_defined("zeros_like", "x", x);
-  return full_like(x, 0, o);
-} catch (...) {
+Tensor zeros_like(const Tensor& x, const LikeOptions& o) try { return full_like(x, 0, o); } catch (...) {
   fail_as("zeros_like");
 }
-Tensor ones_like(const Tensor& x, const LikeOptions& o) try {
-  check_defined("ones_like", "x", x);
-  return full_like(x, 1, o);
-} catch (...) {
+Tensor ones_like(const Tensor& x, const LikeOptions& o) try { return full_like(x, 1, o); } catch (...) {
   fail_as("ones_like");
 }
 
@@ -52,10 +46,7 @@ Tensor& fill_(Tensor& self, Scalar value) {
   record("fill_", self, {self}, [](const Tensor& g) { return Grads{zeros_like(g)}; });
   return self;
 }
-Tensor& zero_(Tensor& self) try {
-  check_defined("zero_", "self", self);
-  return fill_(self, 0);
-} catch (...) {
+Tensor& zero_(Tensor& self) try { return fill_(self, 0); } catch (...) {
   fail_as("zero_");
 }
 

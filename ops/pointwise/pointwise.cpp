@@ -163,6 +163,7 @@ Tensor copysign(const Tensor& a, const Operand& b) { return with_sign("copysign"
 Tensor& copysign_(Tensor& self, const Operand& b) { return with_sign("copysign_", self, b, &self), self; }
 
 static Tensor unit_step(const char* name, const Tensor& x, const Tensor& values, Tensor* self = nullptr) {
+  check_defined(name, "x", x, "values", values);
   check(x.dtype() == values.dtype(), "[{}] expected values of dtype {}, got {}", name, x.dtype(), values.dtype());
   Pointwise p(name, x, values, self);
   const Operand old = p.old_values().first;
@@ -171,14 +172,8 @@ static Tensor unit_step(const char* name, const Tensor& x, const Tensor& values,
     return Grads{needs[0] ? zeros_like(g) : Tensor(), needs[1] ? where(eq(x, 0), g, 0) : Tensor()};
   });
 }
-Tensor heaviside(const Tensor& x, const Tensor& values) {
-  check_defined("heaviside", "x", x, "values", values);
-  return unit_step("heaviside", x, values);
-}
-Tensor& heaviside_(Tensor& self, const Tensor& values) {
-  check_defined("heaviside_", "self", self, "values", values);
-  return unit_step("heaviside_", self, values, &self), self;
-}
+Tensor heaviside(const Tensor& x, const Tensor& values) { return unit_step("heaviside", x, values); }
+Tensor& heaviside_(Tensor& self, const Tensor& values) { return unit_step("heaviside_", self, values, &self), self; }
 
 Tensor float_power(const Operand& a, const Operand& b) try {
   check_defined("float_power", "a", a, "b", b);

@@ -94,6 +94,7 @@ Tensor where(const Tensor& given, const Operand& x, const Operand& y) {
 
 static Tensor fill_masked(const char* name, const Tensor& x, const Tensor& mask, const Operand& value,
                           Tensor* self = nullptr) {
+  check_defined(name, "x", x, "mask", mask, "value", value);
   check_mask(name, mask);
   check(!value.is_tensor() || value.tensor().dim() == 0, "[{}] expected a number or a 0-dim tensor as value, got {}",
         name, value.tensor_or_undefined());
@@ -105,11 +106,9 @@ static Tensor fill_masked(const char* name, const Tensor& x, const Tensor& mask,
                 });
 }
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value) {
-  check_defined("masked_fill", "x", x, "mask", mask, "value", value);
   return fill_masked("masked_fill", x, mask, value);
 }
 Tensor& masked_fill_(Tensor& self, const Tensor& mask, const Operand& value) {
-  check_defined("masked_fill_", "self", self, "mask", mask, "value", value);
   return fill_masked("masked_fill_", self, mask, value, &self), self;
 }
 
@@ -130,7 +129,8 @@ static bool needs_exact(const std::optional<Scalar>& bound) {
 
 static Tensor clamp_numbers(const char* name, const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max,
                             Tensor* self = nullptr) {
-  check(min || max, "[{}] at least one of min or max must be given", name);
+  check_defined(name, "x", x);
+  check(min || max, "[{}] at least one of min or max must be given, got none", name);
   const Tensor none;
   const DType dtype =
       clamp_type(name, x, min ? Operand(*min) : Operand(none), max ? Operand(*max) : Operand(none), self);
@@ -152,11 +152,9 @@ static Tensor clamp_numbers(const char* name, const Tensor& x, std::optional<Sca
   });
 }
 Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max) {
-  check_defined("clamp", "x", x);
   return clamp_numbers("clamp", x, min, max);
 }
 Tensor& clamp_(Tensor& self, std::optional<Scalar> min, std::optional<Scalar> max) {
-  check_defined("clamp_", "self", self);
   return clamp_numbers("clamp_", self, min, max, &self), self;
 }
 
@@ -164,7 +162,8 @@ Tensor& clamp_(Tensor& self, std::optional<Scalar> min, std::optional<Scalar> ma
 
 static Tensor clamp_tensors(const char* name, const Tensor& x, const Tensor& min, const Tensor& max,
                             Tensor* self = nullptr) {
-  check(min.defined() || max.defined(), "[{}] at least one of min or max must be given", name);
+  check_defined(name, "x", x);
+  check(min.defined() || max.defined(), "[{}] at least one of min or max must be given, got none", name);
   if (!max.defined()) return extreme(name, BinaryOp::Maximum, x, min, self);
   if (!min.defined()) return extreme(name, BinaryOp::Minimum, x, max, self);
   Three p(name, clamp_type(name, x, min, max, self), x, min, max, self);
@@ -185,24 +184,18 @@ static Tensor clamp_tensors(const char* name, const Tensor& x, const Tensor& min
                       needs[2] ? part(logical_or(gt(x, max), lt(max, min)), at_max) : Tensor()};
                 });
 }
-Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max) {
-  check_defined("clamp", "x", x, "min", min);
-  return clamp_tensors("clamp", x, min, max);
-}
+Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max) { return clamp_tensors("clamp", x, min, max); }
 Tensor& clamp_(Tensor& self, const Tensor& min, const Tensor& max) {
-  check_defined("clamp_", "self", self, "min", min);
   return clamp_tensors("clamp_", self, min, max, &self), self;
 }
 
 Tensor clamp_min(const Tensor& x, const Operand& min) try {
-  check_defined("clamp_min", "x", x, "min", min);
   return min.is_tensor() ? extreme("clamp_min", BinaryOp::Maximum, x, min.tensor())
                          : clamp_numbers("clamp_min", x, min.scalar(), {});
 } catch (...) {
   fail_as("clamp_min");
 }
 Tensor clamp_max(const Tensor& x, const Operand& max) try {
-  check_defined("clamp_max", "x", x, "max", max);
   return max.is_tensor() ? extreme("clamp_max", BinaryOp::Minimum, x, max.tensor())
                          : clamp_numbers("clamp_max", x, {}, max.scalar());
 } catch (...) {
@@ -223,6 +216,7 @@ Tensor& clamp_max_(Tensor& self, const Operand& max) {
 
 static Tensor interpolate(const char* name, const Tensor& x, const Tensor& end, const Operand& weight,
                           Tensor* self = nullptr) {
+  check_defined(name, "x", x, "end", end, "weight", weight);
   const Operand a(x), b(end);
   const DType dtype = result_type({&a, &b, &weight});
   check(is_floating(x.dtype()) && is_floating(end.dtype()),
@@ -237,12 +231,8 @@ static Tensor interpolate(const char* name, const Tensor& x, const Tensor& end, 
                   return Grads{needs[0] ? sub(g, share) : Tensor(), share, needs[2] ? mul(g, sub(end, x)) : Tensor()};
                 });
 }
-Tensor lerp(const Tensor& x, const Tensor& end, const Operand& weight) {
-  check_defined("lerp", "x", x, "end", end, "weight", weight);
-  return interpolate("lerp", x, end, weight);
-}
+Tensor lerp(const Tensor& x, const Tensor& end, const Operand& weight) { return interpolate("lerp", x, end, weight); }
 Tensor& lerp_(Tensor& self, const Tensor& end, const Operand& weight) {
-  check_defined("lerp_", "self", self, "end", end, "weight", weight);
   return interpolate("lerp_", self, end, weight, &self), self;
 }
 
@@ -253,6 +243,7 @@ static DType common_type(const Tensor& x, const Tensor& a, const Tensor& b) {
 
 static Tensor add_product(const char* name, const Tensor& x, const Tensor& a, const Tensor& b, Scalar value,
                           Tensor* self = nullptr) {
+  check_defined(name, "x", x, "a", a, "b", b);
   Three p(name, common_type(x, a, b), x, a, b, self);
   check(p.dtype != kBool, "[{}] expected tensors of numbers, got {}", name, x);
   check_factor(name, "value", value, p.dtype);
@@ -271,12 +262,12 @@ Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) 
   return add_product("addcmul", x, a, b, value);
 }
 Tensor& addcmul_(Tensor& self, const Tensor& a, const Tensor& b, Scalar value) {
-  check_defined("addcmul_", "self", self, "a", a, "b", b);
   return add_product("addcmul_", self, a, b, value, &self), self;
 }
 
 static Tensor add_quotient(const char* name, const Tensor& x, const Tensor& a, const Tensor& b, Scalar value,
                            Tensor* self = nullptr) {
+  check_defined(name, "x", x, "a", a, "b", b);
   check(is_floating(a.dtype()) || is_floating(b.dtype()),
         "[{}] expected tensors of floating point dtype, got {} and {}: it divides", name, a, b);
   Three p(name, common_type(x, a, b), x, a, b, self);
@@ -295,7 +286,6 @@ Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) 
   return add_quotient("addcdiv", x, a, b, value);
 }
 Tensor& addcdiv_(Tensor& self, const Tensor& a, const Tensor& b, Scalar value) {
-  check_defined("addcdiv_", "self", self, "a", a, "b", b);
   return add_quotient("addcdiv_", self, a, b, value, &self), self;
 }
 

@@ -51,6 +51,7 @@ Tensor trunc(const Tensor& x) { return step("trunc", UnaryOp::Trunc, x, nullptr)
 Tensor& trunc_(Tensor& self) { return step("trunc_", UnaryOp::Trunc, self, &self), self; }
 
 static Tensor round(const char* name, const Tensor& x, int64_t decimals, Tensor* self) {
+  check_defined(name, "x", x);
   if (decimals == 0) return step(name, UnaryOp::Round, x, self);
   check(is_floating(x.dtype()), "[{}] expected a tensor of floating point dtype for decimals = {}, got {}", name,
         decimals, x);
@@ -58,14 +59,8 @@ static Tensor round(const char* name, const Tensor& x, int64_t decimals, Tensor*
   return record(name, run_unary(x, {UnaryOp::RoundTo, double(decimals)}, self), {x},
                 [](const Tensor& g) { return Grads{zeros_like(g)}; });
 }
-Tensor round(const Tensor& x, int64_t decimals) {
-  check_defined("round", "x", x);
-  return round("round", x, decimals, nullptr);
-}
-Tensor& round_(Tensor& self, int64_t decimals) {
-  check_defined("round_", "self", self);
-  return round("round_", self, decimals, &self), self;
-}
+Tensor round(const Tensor& x, int64_t decimals) { return round("round", x, decimals, nullptr); }
+Tensor& round_(Tensor& self, int64_t decimals) { return round("round_", self, decimals, &self), self; }
 
 static Tensor frac(const char* name, const Tensor& x, Tensor* self) {
   check_defined(name, "x", x);
@@ -83,28 +78,16 @@ Tensor positive(const Tensor& x) try {
 } catch (...) {
   fail_as("positive");
 }
-Tensor deg2rad(const Tensor& x) try {
-  check_defined("deg2rad", "x", x);
-  return mul(to(x, float_type(x.dtype())), 1 / kDegrees);
-} catch (...) {
+Tensor deg2rad(const Tensor& x) try { return mul(to(x, float_type(x.dtype())), 1 / kDegrees); } catch (...) {
   fail_as("deg2rad");
 }
-Tensor& deg2rad_(Tensor& self) try {
-  check_defined("deg2rad_", "self", self);
-  return mul_(self, 1 / kDegrees);
-} catch (...) {
+Tensor& deg2rad_(Tensor& self) try { return mul_(self, 1 / kDegrees); } catch (...) {
   fail_as("deg2rad_");
 }
-Tensor rad2deg(const Tensor& x) try {
-  check_defined("rad2deg", "x", x);
-  return mul(to(x, float_type(x.dtype())), kDegrees);
-} catch (...) {
+Tensor rad2deg(const Tensor& x) try { return mul(to(x, float_type(x.dtype())), kDegrees); } catch (...) {
   fail_as("rad2deg");
 }
-Tensor& rad2deg_(Tensor& self) try {
-  check_defined("rad2deg_", "self", self);
-  return mul_(self, kDegrees);
-} catch (...) {
+Tensor& rad2deg_(Tensor& self) try { return mul_(self, kDegrees); } catch (...) {
   fail_as("rad2deg_");
 }
 
@@ -116,6 +99,7 @@ static double largest(DType t) {
                           : 65504;
 }
 static Tensor nan_to_num(const char* name, const Tensor& x, const NanToNumOptions& o, Tensor* self) {
+  check_defined(name, "x", x);
   if (self) check_inplace(name, x, wants_grad({x}));
   if (!is_floating(x.dtype())) return self ? x : clone(x);
   const double high = o.posinf.value_or(largest(x.dtype())), low = o.neginf.value_or(-largest(x.dtype()));
@@ -123,31 +107,20 @@ static Tensor nan_to_num(const char* name, const Tensor& x, const NanToNumOption
     return Grads{masked_fill(g, logical_not(isfinite(x)), 0)};
   });
 }
-Tensor nan_to_num(const Tensor& x, const NanToNumOptions& o) {
-  check_defined("nan_to_num", "x", x);
-  return nan_to_num("nan_to_num", x, o, nullptr);
-}
-Tensor& nan_to_num_(Tensor& self, const NanToNumOptions& o) {
-  check_defined("nan_to_num_", "self", self);
-  return nan_to_num("nan_to_num_", self, o, &self), self;
-}
+Tensor nan_to_num(const Tensor& x, const NanToNumOptions& o) { return nan_to_num("nan_to_num", x, o, nullptr); }
+Tensor& nan_to_num_(Tensor& self, const NanToNumOptions& o) { return nan_to_num("nan_to_num_", self, o, &self), self; }
 
 // bool has a sign, itself; its square is an integer.
 static Tensor sign(const char* name, const Tensor& x, Tensor* self) {
+  check_defined(name, "x", x);
   if (x.dtype() == kBool) {
     if (self) check_inplace(name, x, false);
     return self ? x : clone(x);
   }
   return step(name, UnaryOp::Sign, x, self);
 }
-Tensor sign(const Tensor& x) {
-  check_defined("sign", "x", x);
-  return sign("sign", x, nullptr);
-}
-Tensor& sign_(Tensor& self) {
-  check_defined("sign_", "self", self);
-  return sign("sign_", self, &self), self;
-}
+Tensor sign(const Tensor& x) { return sign("sign", x, nullptr); }
+Tensor& sign_(Tensor& self) { return sign("sign_", self, &self), self; }
 
 static Tensor square(const char* name, const Tensor& x, Tensor* self) {
   check_defined(name, "x", x);

@@ -70,6 +70,7 @@ static Shape channel_shape(const Tensor& x) {
   return shape;
 }
 static Tensor drop_channels(const char* op, const Tensor& x, double p, bool training, bool batched) {
+  check_defined(op, "x", x);
   if (!drops(op, x, p, training)) return x;
   if (!batched) return squeeze(drop_channels(op, unsqueeze(x, 0), p, training, true), 0);
   check(x.dim() >= 2, "[{}] feature dropout requires at least 2 dimensions in the input, got {}", op, x);
@@ -80,10 +81,7 @@ Tensor dropout1d(const Tensor& x, double p, bool training) {
   check(x.dim() == 2 || x.dim() == 3, "[dropout1d] expected 2D or 3D input, but got {}", x);
   return drop_channels("dropout1d", x, p, training, x.dim() == 3);
 }
-Tensor dropout2d(const Tensor& x, double p, bool training) {
-  check_defined("dropout2d", "x", x);
-  return drop_channels("dropout2d", x, p, training, true);
-}
+Tensor dropout2d(const Tensor& x, double p, bool training) { return drop_channels("dropout2d", x, p, training, true); }
 Tensor dropout3d(const Tensor& x, double p, bool training) {
   check_defined("dropout3d", "x", x);
   return drop_channels("dropout3d", x, p, training, x.dim() != 4);
@@ -91,6 +89,7 @@ Tensor dropout3d(const Tensor& x, double p, bool training) {
 
 /// With a = selu's lower limit: a keep of probability 1 - p gives x, else a; both then scaled and shifted to mean 0 and variance 1.
 static Tensor drop_to_limit(const char* op, const Tensor& x, double p, bool training, bool channels) {
+  check_defined(op, "x", x);
   if (!drops(op, x, p, training)) return x;
   if (p == 1) return mul(x, 0);
   const double limit = -1.7580993408473766, scale = 1 / std::sqrt((limit * limit * p + 1) * (1 - p));
@@ -102,7 +101,6 @@ static Tensor drop_to_limit(const char* op, const Tensor& x, double p, bool trai
   return add(mul(x, mul(keep, scale)), mul(sub(1 - p, keep), limit * scale));
 }
 Tensor alpha_dropout(const Tensor& x, double p, bool training) {
-  check_defined("alpha_dropout", "x", x);
   return drop_to_limit("alpha_dropout", x, p, training, false);
 }
 Tensor feature_alpha_dropout(const Tensor& x, double p, bool training) {

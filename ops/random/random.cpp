@@ -33,6 +33,7 @@ static Tensor drawn(const char* op, Tensor y, bool requires_grad, const RandomPa
 }
 /// In place: nothing of the old value is left, so its gradient is 0.
 static Tensor& redrawn(const char* op, Tensor& self, const RandomParams& params, const Tensor& p = {}) {
+  check_defined(op, "p", p);
   check_inplace(op, self, wants_grad({self}));
   draw(op, self, params, p);
   record(op, self, {self}, [](const Tensor& g) { return Grads{zeros_like(g)}; });
@@ -128,13 +129,9 @@ Tensor& uniform_(Tensor& self, double from, double to) {
   return redrawn("uniform_", self, uniform("uniform_", self.dtype(), from, to));
 }
 Tensor& normal_(Tensor& self, double mean, double std) {
-  check_defined("normal_", "self", self);
   return redrawn("normal_", self, normal("normal_", self.dtype(), mean, std));
 }
-Tensor& bernoulli_(Tensor& self, double p) {
-  check_defined("bernoulli_", "self", self);
-  return redrawn("bernoulli_", self, coin("bernoulli_", p));
-}
+Tensor& bernoulli_(Tensor& self, double p) { return redrawn("bernoulli_", self, coin("bernoulli_", p)); }
 Tensor& bernoulli_(Tensor& self, const Tensor& p) {
   check_defined("bernoulli_", "self", self, "p", p);
   check(is_floating(p.dtype()), "[bernoulli_] expected probabilities of floating point dtype, got {}", p);
@@ -144,7 +141,6 @@ Tensor& bernoulli_(Tensor& self, const Tensor& p) {
   return redrawn("bernoulli_", self, {.op = RandomOp::BernoulliTensor}, p);
 }
 Tensor& random_(Tensor& self, int64_t from, int64_t to) {
-  check_defined("random_", "self", self);
   return redrawn("random_", self, integers("random_", self.dtype(), from, to));
 }
 

@@ -48,16 +48,10 @@ std::pair<Tensor, Tensor> aminmax(const Tensor& x, std::optional<int64_t> dim, c
   return {extremum("aminmax", ReduceOp::Min, x, dims, o.keepdim),
           extremum("aminmax", ReduceOp::Max, x, dims, o.keepdim)};
 }
-Tensor max(const Tensor& x) try {
-  check_defined("max", "x", x);
-  return extremum("max", ReduceOp::Max, x, {}, false);
-} catch (...) {
+Tensor max(const Tensor& x) try { return extremum("max", ReduceOp::Max, x, {}, false); } catch (...) {
   fail_as("max");
 }
-Tensor min(const Tensor& x) try {
-  check_defined("min", "x", x);
-  return extremum("min", ReduceOp::Min, x, {}, false);
-} catch (...) {
+Tensor min(const Tensor& x) try { return extremum("min", ReduceOp::Min, x, {}, false); } catch (...) {
   fail_as("min");
 }
 
@@ -95,28 +89,20 @@ static std::pair<Tensor, Tensor> chosen(const char* name, ArgReduceOp op, const 
   return {squeeze(values, dim), drop_reduced(at, 1u << dim, false)};
 }
 std::pair<Tensor, Tensor> max(const Tensor& x, int64_t dim, const KeepdimOptions& o) try {
-  check_defined("max", "x", x);
   return chosen("max", ArgReduceOp::ArgMax, x, dim, o.keepdim);
 } catch (...) {
   fail_as("max");
 }
 std::pair<Tensor, Tensor> min(const Tensor& x, int64_t dim, const KeepdimOptions& o) try {
-  check_defined("min", "x", x);
   return chosen("min", ArgReduceOp::ArgMin, x, dim, o.keepdim);
 } catch (...) {
   fail_as("min");
 }
 
-Tensor max(const Tensor& a, const Tensor& b) try {
-  check_defined("max", "a", a, "b", b);
-  return maximum(a, b);
-} catch (...) {
+Tensor max(const Tensor& a, const Tensor& b) try { return maximum(a, b); } catch (...) {
   fail_as("max");
 }
-Tensor min(const Tensor& a, const Tensor& b) try {
-  check_defined("min", "a", a, "b", b);
-  return minimum(a, b);
-} catch (...) {
+Tensor min(const Tensor& a, const Tensor& b) try { return minimum(a, b); } catch (...) {
   fail_as("min");
 }
 

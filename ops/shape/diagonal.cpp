@@ -110,6 +110,7 @@ static Tensor triangle(bool lower, int64_t rows, int64_t cols, int64_t k, Device
 }
 
 static Tensor masked(const char* name, bool lower, const Tensor& x, int64_t k, Tensor* self) {
+  check_defined(name, "x", x);
   check(x.dim() >= 2, "[{}] expected a tensor with at least 2 dimensions, got {}", name, x);
   if (self) check_inplace(name, x, wants_grad({x}));
   const int64_t rows = x.shape()[x.dim() - 2], cols = x.shape().back();
@@ -122,14 +123,8 @@ static Tensor masked(const char* name, bool lower, const Tensor& x, int64_t k, T
                      {y, view_as(inside, x.shape(), kBool), x, TensorView(0, x.dtype()), {TernaryOp::Where}});
   return record(name, y, {x}, [lower, k](const Tensor& g) { return Grads{lower ? tril(g, k) : triu(g, k)}; });
 }
-Tensor tril(const Tensor& x, int64_t diagonal) {
-  check_defined("tril", "x", x);
-  return masked("tril", true, x, diagonal, nullptr);
-}
-Tensor triu(const Tensor& x, int64_t diagonal) {
-  check_defined("triu", "x", x);
-  return masked("triu", false, x, diagonal, nullptr);
-}
+Tensor tril(const Tensor& x, int64_t diagonal) { return masked("tril", true, x, diagonal, nullptr); }
+Tensor triu(const Tensor& x, int64_t diagonal) { return masked("triu", false, x, diagonal, nullptr); }
 static Tensor& masked_(const char* name, bool lower, Tensor& self, int64_t diagonal) {
   Tensor places = each_place_once(self, std::max<int64_t>(self.dim() - 2, 0));
   return masked(name, lower, places, diagonal, &places), self;

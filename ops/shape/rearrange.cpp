@@ -70,10 +70,7 @@ Tensor unflatten(const Tensor& x, int64_t dim, const Shape& sizes) {
   for (int64_t i = 0; i < inferred.size(); ++i) shape.insert(dim + i, inferred[i]);
   return view(x, shape);
 }
-Tensor ravel(const Tensor& x) try {
-  check_defined("ravel", "x", x);
-  return reshape(x, -1);
-} catch (...) {
+Tensor ravel(const Tensor& x) try { return reshape(x, -1); } catch (...) {
   fail_as("ravel");
 }
 Tensor view_as(const Tensor& x, const Tensor& other) try { return view(x, other.shape()); } catch (...) {
@@ -116,22 +113,13 @@ Tensor unfold(const Tensor& x, int64_t dim, int64_t size, int64_t step) {
                      [geometry](const Tensor& g) { return Grads{strided_scatter(g, geometry)}; });
 }
 
-Tensor atleast_1d(const Tensor& x) try {
-  check_defined("atleast_1d", "x", x);
-  return x.dim() > 0 ? x : reshape(x, {1});
-} catch (...) {
+Tensor atleast_1d(const Tensor& x) try { return x.dim() > 0 ? x : reshape(x, {1}); } catch (...) {
   fail_as("atleast_1d");
 }
-Tensor atleast_2d(const Tensor& x) try {
-  check_defined("atleast_2d", "x", x);
-  return x.dim() > 1 ? x : unsqueeze(atleast_1d(x), 0);
-} catch (...) {
+Tensor atleast_2d(const Tensor& x) try { return x.dim() > 1 ? x : unsqueeze(atleast_1d(x), 0); } catch (...) {
   fail_as("atleast_2d");
 }
-Tensor atleast_3d(const Tensor& x) try {
-  check_defined("atleast_3d", "x", x);
-  return x.dim() > 2 ? x : unsqueeze(atleast_2d(x), -1);
-} catch (...) {
+Tensor atleast_3d(const Tensor& x) try { return x.dim() > 2 ? x : unsqueeze(atleast_2d(x), -1); } catch (...) {
   fail_as("atleast_3d");
 }
 static std::vector<Tensor> each(const std::vector<Tensor>& tensors, Tensor (*f)(const Tensor&)) {
@@ -140,19 +128,16 @@ static std::vector<Tensor> each(const std::vector<Tensor>& tensors, Tensor (*f)(
   return out;
 }
 std::vector<Tensor> atleast_1d(const std::vector<Tensor>& tensors) try {
-  check_defined("atleast_1d", "tensors", tensors);
   return each(tensors, atleast_1d);
 } catch (...) {
   fail_as("atleast_1d");
 }
 std::vector<Tensor> atleast_2d(const std::vector<Tensor>& tensors) try {
-  check_defined("atleast_2d", "tensors", tensors);
   return each(tensors, atleast_2d);
 } catch (...) {
   fail_as("atleast_2d");
 }
 std::vector<Tensor> atleast_3d(const std::vector<Tensor>& tensors) try {
-  check_defined("atleast_3d", "tensors", tensors);
   return each(tensors, atleast_3d);
 } catch (...) {
   fail_as("atleast_3d");
@@ -197,25 +182,19 @@ std::vector<Tensor> hsplit(const Tensor& x, const std::vector<int64_t>& i) try {
   fail_as("hsplit");
 }
 std::vector<Tensor> vsplit(const Tensor& x, int64_t n) try {
-  check_defined("vsplit", "x", x);
   return split_along("vsplit", atleast_2d(x), 0, n);
 } catch (...) {
   fail_as("vsplit");
 }
 std::vector<Tensor> vsplit(const Tensor& x, const std::vector<int64_t>& i) try {
-  check_defined("vsplit", "x", x);
   return split_along("vsplit", atleast_2d(x), 0, i);
 } catch (...) {
   fail_as("vsplit");
 }
-std::vector<Tensor> dsplit(const Tensor& x, int64_t n) try {
-  check_defined("dsplit", "x", x);
-  return split_along("dsplit", x, 2, n);
-} catch (...) {
+std::vector<Tensor> dsplit(const Tensor& x, int64_t n) try { return split_along("dsplit", x, 2, n); } catch (...) {
   fail_as("dsplit");
 }
 std::vector<Tensor> dsplit(const Tensor& x, const std::vector<int64_t>& i) try {
-  check_defined("dsplit", "x", x);
   return split_along("dsplit", x, 2, i);
 } catch (...) {
   fail_as("dsplit");
@@ -434,10 +413,7 @@ Tensor hstack(const std::vector<Tensor>& tensors) try {
 } catch (...) {
   fail_as("hstack");
 }
-Tensor dstack(const std::vector<Tensor>& tensors) try {
-  check_defined("dstack", "tensors", tensors);
-  return cat(atleast_3d(tensors), 2);
-} catch (...) {
+Tensor dstack(const std::vector<Tensor>& tensors) try { return cat(atleast_3d(tensors), 2); } catch (...) {
   fail_as("dstack");
 }
 Tensor column_stack(const std::vector<Tensor>& tensors) try {

@@ -95,6 +95,7 @@ std::pair<Tensor, Tensor> nanmedian(const Tensor& x, int64_t dim, const KeepdimO
 }
 
 static Tensor median_of_all(const char* name, SortOp op, const Tensor& x) {
+  check_defined(name, "x", x);
   if (x.numel() == 0) {
     check(is_floating(x.dtype()), "[{}] expected a floating-point tensor where there are no elements, got {}", name, x);
     return full({}, NAN, {.dtype = x.dtype(), .device = x.device()});
@@ -105,14 +106,8 @@ static Tensor median_of_all(const char* name, SortOp op, const Tensor& x) {
     return Grads{share_among_ties(g, x, y, (1u << x.dim()) - 1, false)};
   });
 }
-Tensor median(const Tensor& x) {
-  check_defined("median", "x", x);
-  return median_of_all("median", SortOp::Median, x);
-}
-Tensor nanmedian(const Tensor& x) {
-  check_defined("nanmedian", "x", x);
-  return median_of_all("nanmedian", SortOp::NanMedian, x);
-}
+Tensor median(const Tensor& x) { return median_of_all("median", SortOp::Median, x); }
+Tensor nanmedian(const Tensor& x) { return median_of_all("nanmedian", SortOp::NanMedian, x); }
 
 std::pair<Tensor, Tensor> mode(const Tensor& x, int64_t dim, const KeepdimOptions& o) {
   check_defined("mode", "x", x);
