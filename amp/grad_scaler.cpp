@@ -175,6 +175,7 @@ void GradScaler::load_state_dict(const StateDict& state) {
   options_ = o;
   NoGrad guard;
   scale_.fill_(scale), growth_tracker_.fill_(tracker);
+  uses_.clear();  // a step that an error has ended is not a part of that state
 }
 
 }  // namespace tapir::inline v0::amp

@@ -138,10 +138,23 @@ bool fits(int64_t bytes) {
   return available == INT64_MAX || bytes <= available - untouched_bytes();
 }
 
+/// A small block: malloc's, from its next border of 64 bytes on, with malloc's address before it. Not aligned_alloc, which before glibc 2.38
+/// hardly uses again what was freed (its bug 14581): a process that trims again and again would become twice as large.
+void* aligned_from_malloc(int64_t size) {
+  if (kDirect) return std::aligned_alloc(kAlign, size_t(size));
+  char* const raw = static_cast<char*>(std::malloc(size_t(size + kAlign)));
+  if (!raw) return nullptr;
+  char* const block =
+      raw + kAlign - reinterpret_cast<uintptr_t>(raw) % kAlign;  // malloc's borders: 16 bytes or more are before it
+  reinterpret_cast<void**>(block)[-1] = raw;
+  return block;
+}
+void aligned_to_malloc(void* block) { std::free(kDirect ? block : static_cast<void**>(block)[-1]); }
+
 void* from_system(int64_t size) {
   if (!fits(size)) return nullptr;
   if (size <= kSmallLimit || kDirect) {
-    void* block = std::aligned_alloc(kAlign, size_t(size));
+    void* block = aligned_from_malloc(size);
     if (block) count_reserved(size);
     return block;
   }
@@ -160,7 +173,7 @@ void* from_system(int64_t size) {
 
 void to_system(void* block, int64_t size) {
   counters.reserved.fetch_sub(size, std::memory_order_relaxed);
-  if (size <= kSmallLimit || kDirect) std::free(block);
+  if (size <= kSmallLimit || kDirect) aligned_to_malloc(block);
   else munmap(block, size_t(size));
 }
 

@@ -139,6 +139,23 @@ TEST_CASE("GradScaler: options and state") {
   CHECK(to.state_dict().at("growth_interval").item() == 7);
 }
 
+TEST_CASE("GradScaler: a state that is loaded in the middle of a step begins a new one") {
+  Tensor w = parameter({1});
+  optim::SGD opt({w}, {.lr = 0.1});
+  amp::GradScaler scaler({.init_scale = 8});
+  const StateDict before = scaler.state_dict();
+  scaler.scale(w.sum()).backward();
+  scaler.step(opt);  // an error comes before update(), and the program goes back to its checkpoint
+  scaler.load_state_dict(before);
+  opt.zero_grad();
+  scaler.scale(w.sum()).backward();
+  scaler.unscale_(opt);
+  scaler.step(opt);
+  scaler.update();
+  CHECK(scaler.get_scale() == 8);
+  CHECK(w[0].item() == Approx(0.8));
+}
+
 TEST_CASE("GradScaler: float16 training recovers from a planted overflow") {
   manual_seed(0);
   nn::Sequential net(nn::Linear(8, 32), nn::ReLU(), nn::Linear(32, 1));
