@@ -1,5 +1,5 @@
 // Runs a fuzz target where there is no libFuzzer: random mutations of the files of a corpus. Takes libFuzzer's way of being called,
-//     fuzz_pt corpus/pt [-max_total_time=SECONDS] [-seed=N]
+//     fuzz_pt corpus/pt [-max_total_time=SECONDS] [-runs=N] [-seed=N]
 // and single files, which it runs as they are. What made the target fall stands in ./crash.
 #include <dirent.h>
 #include <fcntl.h>
@@ -89,14 +89,15 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 }  // namespace
 
 int main(int argc, char** argv) {
-  double seconds = 10;
+  double seconds = 0;  // 0: until the runs are done
+  int64_t most = 0;    // 0: until the time is over
   uint64_t seed = 1;
   std::vector<Bytes> corpus = {{}};
   bool folder = false;
   signal(SIGABRT, save_current), signal(SIGSEGV, save_current), signal(SIGFPE, save_current);
   for (int i = 1; i < argc; ++i) {
     if (std::sscanf(argv[i], "-max_total_time=%lf", &seconds) == 1 || std::sscanf(argv[i], "-seed=%lu", &seed) == 1 ||
-        argv[i][0] == '-')
+        std::sscanf(argv[i], "-runs=%ld", &most) == 1 || argv[i][0] == '-')
       continue;
     std::vector<std::string> files = {argv[i]};
     if (DIR* d = opendir(argv[i])) {
@@ -110,7 +111,8 @@ int main(int argc, char** argv) {
   }
   Mutator mutator(corpus, seed);
   int64_t runs = int64_t(corpus.size());
-  for (const double end = now() + seconds; folder && now() < end; ++runs) {
+  if (seconds == 0 && most == 0) seconds = 10;
+  for (const double end = now() + seconds; folder && (most == 0 || runs < most) && (seconds == 0 || now() < end); ++runs) {
     current = mutator.next();
     LLVMFuzzerTestOneInput(current.data(), current.size());
   }
