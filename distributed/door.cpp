@@ -161,24 +161,26 @@ void Door::welcome() try {
 Socket knock(const char* op, const std::string& host, int port, Service service, const std::string& key, int from,
              int to, double deadline, double patience) {
   bool told = service != Service::Store;
-  for (double until = 0;;) {
+  const auto tell = [&](const char* what) {
+    if (std::exchange(told, true)) return;
+    std::fputs(tapir::format("tapir: [{}] {}:{} listens, but {}: perhaps it is a server of another kind\n", op, host,
+                             port, what)
+                   .c_str(),
+               stderr);
+  };
+  for (double until = 0, first = 0;;) {
     const double called = now();
     Socket s = connect_to(op, host, port, deadline);
     const bool waited = now() - called > kGrace;  // for a listener: it has just come
-    if (until == 0 || waited) until = std::min(deadline, now() + patience);
+    if (until == 0 || waited) first = now(), until = std::min(deadline, first + patience);
     pollfd greeting{s.fd(), POLLIN, 0};
-    if (!told && poll(&greeting, 1, kSilentMs) == 0)
-      std::fputs(
-          tapir::format("tapir: [{}] {}:{} listens, but says nothing yet: perhaps it is a server of another kind\n", op,
-                        host, port)
-              .c_str(),
-          stderr);
-    told = true;
+    if (!told && poll(&greeting, 1, kSilentMs) == 0) tell("says nothing yet");
     bool final = false;
     const std::string why = introduce(op, s, service, key, from, to, until, final);
     if (why.empty()) return s;
     check_runtime(!final && now() < until, "[{}] expected a process of this job to listen at {}:{}, got {}", op, host,
                   port, why);
+    if (now() - first > kSilentMs * 1e-3) tell("hangs up");
     usleep(20000);
   }
 }

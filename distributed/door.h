@@ -83,7 +83,7 @@ class Door {
 };
 
 /// The side that calls: a connection whose other end has proven the key too. Waits until the deadline for a listener, then `patience` seconds
-/// for its proof; of a store that says nothing for 0.8 seconds stderr hears. RuntimeError for a server of another kind and for another secret.
+/// for its proof; of a store that says nothing, or hangs up, for 0.8 seconds stderr hears. RuntimeError for a server of another kind and for another secret.
 Socket knock(const char* op, const std::string& host, int port, Service service, const std::string& key, int from,
              int to, double deadline, double patience);
 

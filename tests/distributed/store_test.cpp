@@ -155,6 +155,16 @@ TEST_CASE("a server of another kind is told from a store") {
   const std::string told = stderr_of([&] { text = refused(distributed::port_of(silent)); });
   CHECK(mentions(text, {"127.0.0.1:", "no proof in time"}));
   CHECK(mentions(told, {"tapir: [Store] 127.0.0.1:", "says nothing yet"}));
+  const Socket rude = distributed::listen_on("test", "127.0.0.1", 0);
+  std::atomic<bool> over = false;
+  std::thread hangs_up([&] {
+    distributed::set_blocking(rude.fd(), false);
+    for (; !over; usleep(1000)) Socket(accept(rude.fd(), nullptr, nullptr));
+  });
+  CHECK(mentions(stderr_of([&] { text = refused(distributed::port_of(rude)); }), {"127.0.0.1:", "hangs up"}));
+  CHECK(mentions(text, {"127.0.0.1:", "no proof in time"}));
+  over = true;
+  hangs_up.join();
   const Socket talks = distributed::listen_on("test", "127.0.0.1", 0);
   std::thread greets([&] {
     const Socket caller(accept(talks.fd(), nullptr, nullptr));

@@ -112,7 +112,8 @@ int main(int argc, char** argv) {
   Mutator mutator(corpus, seed);
   int64_t runs = int64_t(corpus.size());
   if (seconds == 0 && most == 0) seconds = 10;
-  for (const double end = now() + seconds; folder && (most == 0 || runs < most) && (seconds == 0 || now() < end); ++runs) {
+  for (const double end = now() + seconds; folder && (most == 0 || runs < most) && (seconds == 0 || now() < end);
+       ++runs) {
     current = mutator.next();
     LLVMFuzzerTestOneInput(current.data(), current.size());
   }

@@ -37,7 +37,7 @@ struct Run {
     std::vector<Tensor> out;
     for (const Tensor& p : net.parameters()) out.push_back(p.detach());
     for (const auto& [name, t] : opt.state_dict())
-      if (t.defined() && t.numel() > 1) out.push_back(t);
+      if (name.ends_with("momentum_buffer")) out.push_back(t);
     return out;
   }
   void become(int64_t step) {
@@ -71,8 +71,8 @@ struct Seen {
 Figure kills(const Settings& settings) {
   const TemporaryFolder folder;
   Random random(settings.seed);
-  auto& seen = *static_cast<Seen*>(
-      mmap(nullptr, sizeof(Seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto& seen =
+      *static_cast<Seen*>(mmap(nullptr, sizeof(Seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   seen.begun = seen.saved = -1;
   const int n = settings.rounds(200, 25);
   int lost = 0, during = 0, early = 0;
@@ -92,7 +92,8 @@ Figure kills(const Settings& settings) {
     Run run(folder / "c", {.keep_last = 2});
     const std::optional<int64_t> step = run.checkpoint.resume();
     const bool whole = step && *step >= seen.saved && run.checkpoint.refused().empty() && run.is(*step);
-    for (const std::string& name : names_in(folder / "c")) lost += name.ends_with(".tmp");  // the constructor removes it
+    for (const std::string& name : names_in(folder / "c"))
+      lost += name.ends_with(".tmp");  // the constructor removes it
     lost += !whole;
     if (step) seen.saved = seen.begun = *step;
   }
@@ -139,7 +140,10 @@ std::vector<Format> formats() {
   StateDict numpy = state;  // it lacks bfloat16
   numpy.set("layer.bias", state.at("layer.bias").to(kFloat32));
   std::vector<Format> all;
-  all.push_back({"safetensors", [=](const std::string& path) { io::save_safetensors(path, state, {{"by", "us"}}); },
+  all.push_back({"safetensors",
+                 [=](const std::string& path) {
+                   io::save_safetensors(path, state, {{"by", "us"}});
+                 },
                  [](const std::string& path) {
                    io::Metadata metadata;
                    auto out = listed(io::load_safetensors(path, &metadata));
@@ -156,7 +160,10 @@ std::vector<Format> formats() {
   all.push_back({"idx.gz", [=](const std::string& path) { io::write_idx(path, state.at("layer.weight")); },
                  [](const std::string& path) { return std::vector{io::read_idx(path)}; }});
   if (data::has_png())
-    all.push_back({"png", [](const std::string& path) { io::save_png(path, arange(3 * 7 * 9).reshape({3, 7, 9}).to(kUInt8)); },
+    all.push_back({"png",
+                   [](const std::string& path) {
+                     io::save_png(path, arange(3 * 7 * 9).reshape({3, 7, 9}).to(kUInt8));
+                   },
                    [](const std::string& path) { return std::vector{data::read_image(path)}; }});
   return all;
 }
@@ -166,7 +173,8 @@ Format checkpoint_format(const std::string& folder) {
   const auto parts = [](Run& run, int64_t step) {
     auto out = run.state();
     for (Tensor& t : out) t = t.clone();
-    out.push_back(tensor(std::vector<int64_t>{step, int64_t(default_generator().seed()), int64_t(default_generator().offset())}));
+    out.push_back(
+        tensor(std::vector<int64_t>{step, int64_t(default_generator().seed()), int64_t(default_generator().offset())}));
     return out;
   };
   return {"checkpoint",
@@ -199,7 +207,9 @@ Flips flipped(const Format& format, const TemporaryFolder& folder, int n, uint64
     spit(path, bytes);
     try {
       ++(same(format.load(path), want) ? flips.harmless : flips.unnoticed);
-    } catch (const RuntimeError&) { ++flips.refused; } catch (const std::exception&) {
+    } catch (const RuntimeError&) {
+      ++flips.refused;
+    } catch (const std::exception&) {
       ++flips.untyped;
     }
   }
@@ -271,7 +281,9 @@ template <class F> bool failed(const Injected& fault, const Saved& file, Faults&
     return false;
   } catch (const RuntimeError& e) {
     if (!mentions(e.what(), {"[", "]", file.name.c_str()})) faults.wrong(faults.untyped, what + ": " + e.what());
-  } catch (const std::exception& e) { faults.wrong(faults.untyped, what + ": " + e.what()); }
+  } catch (const std::exception& e) {
+    faults.wrong(faults.untyped, what + ": " + e.what());
+  }
   return true;
 }
 
@@ -291,7 +303,9 @@ bool save_under(const Injected& fault, const Saved& file, Faults& faults) {
   std::vector<Tensor> now;
   try {
     now = file.load(path);
-  } catch (const std::exception& e) { faults.wrong(faults.lost, what + ": " + e.what()); }
+  } catch (const std::exception& e) {
+    faults.wrong(faults.lost, what + ": " + e.what());
+  }
   file.save(folder / ("new-" + file.name), 1);
   const bool is_new = same(now, file.load(folder / ("new-" + file.name)));
   if (!(is_new || (bad && same(now, old)))) faults.wrong(faults.lost, what + ": neither the old file nor the new one");

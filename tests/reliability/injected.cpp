@@ -69,7 +69,9 @@ ssize_t write(int fd, const void* from, size_t bytes) {
   if (fails(Call::ShortWrite) && bytes > 1) bytes /= 2;
   return syscall(SYS_write, fd, from, bytes);
 }
-int ftruncate(int fd, off_t size) noexcept { return fails(Call::Truncate) ? -1 : int(syscall(SYS_ftruncate, fd, size)); }
+int ftruncate(int fd, off_t size) noexcept {
+  return fails(Call::Truncate) ? -1 : int(syscall(SYS_ftruncate, fd, size));
+}
 int fsync(int fd) { return fails(Call::Sync) ? -1 : int(syscall(SYS_fsync, fd)); }
 int rename(const char* from, const char* to) noexcept {
   return fails(Call::Rename) ? -1 : int(syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to));

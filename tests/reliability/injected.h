@@ -10,9 +10,9 @@ enum class Call { Open, Read, Write, ShortWrite, Truncate, Sync, Rename, Close, 
 
 struct Injected {
   Call call;
-  int error;         // errno
-  bool for_ever;     // all calls from that one on
-  int number = 1;    // which of the calls of this kind
+  int error;       // errno
+  bool for_ever;   // all calls from that one on
+  int number = 1;  // which of the calls of this kind
   std::string text() const;
 };
 /// Each kind of call with the errors that systems give, once and for ever.

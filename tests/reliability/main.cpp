@@ -46,7 +46,8 @@ int main(int argc, char** argv) {
   std::vector<std::string> wanted;
   for (size_t i = 0; i < words.size(); ++i)
     if (words[i] == "--brief") settings.brief = true;
-    else if (words[i] == "--seed" && i + 1 < words.size()) settings.seed = std::strtoull(words[++i].c_str(), nullptr, 10);
+    else if (words[i] == "--seed" && i + 1 < words.size())
+      settings.seed = std::strtoull(words[++i].c_str(), nullptr, 10);
     else wanted.push_back(words[i]);
   for (const std::string& name : wanted)
     if (std::none_of(std::begin(rows), std::end(rows), [&](const Row& row) { return row.name == name; }))

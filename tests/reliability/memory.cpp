@@ -19,7 +19,9 @@ using namespace tapir;
 Figure out_of_memory(const Settings& settings) {
   const TemporaryFolder folder;
   const int n = settings.rounds(100, 26);
-  const Ended ended = started({"memory", std::to_string(n), folder / "big.safetensors", std::to_string(settings.seed)}, {}, folder / "out").end(300);
+  const Ended ended = started({"memory", std::to_string(n), folder / "big.safetensors", std::to_string(settings.seed)},
+                              {}, folder / "out")
+                          .end(300);
   const double recovered = told(ended, "recovered");
   const size_t at = ended.output.find("FAILED");
   return {(recovered >= 0 ? count(int64_t(recovered)) : "none") + " of " + count(n) +
@@ -115,12 +117,16 @@ std::vector<std::function<void(Random&)>> attempts(const std::string& big) {
             std::vector<Tensor> held;
             fill_up(held, r, 64 * kMegabyte);
           },
-          [](Random&) { matmul(ones({40000, 2}), ones({2, 40000})); },
+          [](Random&) {
+            matmul(ones({40000, 2}), ones({2, 40000}));
+          },
           [](Random&) {
             const Tensor x = ones({25 * kMegabyte});
             cat(std::vector<Tensor>(12, x));
           },
-          [](Random&) { conv2d(ones({16, 3, 512, 512}), ones({64, 3, 3, 3}), {}, {.padding = 1}); },
+          [](Random&) {
+            conv2d(ones({16, 3, 512, 512}), ones({64, 3, 3, 3}), {}, {.padding = 1});
+          },
           [](Random& r) { in_backward(r); },
           [](Random& r) { in_optimizer(r); },
           [](Random&) { in_compiled(); },
@@ -147,7 +153,9 @@ void out_of_memory_again(const std::vector<std::string>& words) {
     std::string wrong = "there was no error";
     try {
       all[k](random);
-    } catch (const OutOfMemoryError& e) { wrong.clear(); } catch (const std::exception& e) {
+    } catch (const OutOfMemoryError& e) {
+      wrong.clear();
+    } catch (const std::exception& e) {
       wrong = std::string("another error: ") + e.what();
     }
     if (wrong.empty() && !same(trained(), want)) wrong = "training has other bits";

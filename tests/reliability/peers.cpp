@@ -49,8 +49,7 @@ Figure dead_ranks(const Settings& settings) {
   for (const std::string& backend : backends())
     for (int i = 0; i < settings.rounds(12, 3); ++i, ++jobs) {
       const char* const kinds[] = {"small", "large", "waits"};
-      const auto ended =
-          run_job({"dies", backend, kinds[i % 3], std::to_string(20 + below(random, 300))}, {3, 3, 3});
+      const auto ended = run_job({"dies", backend, kinds[i % 3], std::to_string(20 + below(random, 300))}, {3, 3, 3});
       const double death = told(ended[1], "death");
       const double took = later(told(ended[0], "error"), told(ended[2], "error")) - death;
       for (const int rank : {0, 2}) unnamed += !says(ended[size_t(rank)], "rank 1 is gone");
@@ -72,7 +71,9 @@ static void dies(const std::vector<std::string>& words) {
       if (words[3] != "waits") g.all_reduce(x);
       else if (g.rank() == 1) usleep(1000);
       else g.barrier();
-  } catch (const RuntimeError& e) { return tell("error", e.what()); }
+  } catch (const RuntimeError& e) {
+    return tell("error", e.what());
+  }
   tell("death");
   raise(SIGKILL);
 }
@@ -119,7 +120,9 @@ static void begins(const std::vector<std::string>&) {
   tell("begin");
   try {
     distributed::init_process_group({.timeout = 20, .init_timeout = 30}).barrier();
-  } catch (const RuntimeError& e) { tell("error", e.what()); }
+  } catch (const RuntimeError& e) {
+    tell("error", e.what());
+  }
 }
 
 namespace {
@@ -129,7 +132,8 @@ double disagreement(const std::vector<int>& ranks) {
   const auto ended = run_job({"begins"}, {2, 3}, ranks);
   for (const Ended& e : ended)
     if (!says(e, "WORLD_SIZE")) return std::nan("");
-  return later(told(ended[0], "error"), told(ended[1], "error")) - later(told(ended[0], "begin"), told(ended[1], "begin"));
+  return later(told(ended[0], "error"), told(ended[1], "error")) -
+         later(told(ended[0], "begin"), told(ended[1], "begin"));
 }
 
 /// Seconds until a rank says that what listens at its MASTER_ADDR is no store, in words that a user reads while it waits.
@@ -166,8 +170,8 @@ Figure wrong_peers(const Settings& settings) {
       },
       "other words");
   const double hangs_up = foreign([](const Socket& s) { shutdown(s.fd(), SHUT_RDWR); }, "hangs up");
-  return {"WORLD_SIZE " + seconds_text(apart) + " s; a server that is silent " + seconds_text(silent) +
-              " s, talks " + seconds_text(talks) + " s, hangs up " + seconds_text(hangs_up) + " s",
+  return {"WORLD_SIZE " + seconds_text(apart) + " s; a server that is silent " + seconds_text(silent) + " s, talks " +
+              seconds_text(talks) + " s, hangs up " + seconds_text(hangs_up) + " s",
           later(later(apart, silent), later(talks, hangs_up)) <= settings.seconds(1)};
 }
 
@@ -187,7 +191,9 @@ std::string garbage_of(Random& random, distributed::Service service) {
   distributed::Answer answer{.from = 1, .to = 0};
   switch (below(random, 7)) {
     case 0: noise(1 + below(random, 300)); break;
-    case 1: bytes = "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: x\r\nAccept: text/html,application/xml\r\n\r\n"; break;
+    case 1:
+      bytes = "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: x\r\nAccept: text/html,application/xml\r\n\r\n";
+      break;
     case 2: set(); break;
     case 3:  // a proof by another secret, and the request behind it
       answer.number[0] = char(random());

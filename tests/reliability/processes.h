@@ -26,11 +26,11 @@ inline std::vector<Ended> run_job(const std::vector<std::string>& words, const s
   const tapir::distributed::StoreServer store("127.0.0.1", 0);
   std::vector<Process> processes;
   for (size_t i = 0; i < worlds.size(); ++i)
-    processes.push_back(started(words,
-                                {"RANK=" + std::to_string(ranks.empty() ? int(i) : ranks[i]),
-                                 "WORLD_SIZE=" + std::to_string(worlds[i]), "MASTER_ADDR=127.0.0.1",
-                                 "MASTER_PORT=" + std::to_string(store.port()), "TAPIR_STORE_HOSTED=1"},
-                                folder / std::to_string(i)));
+    processes.push_back(
+        started(words,
+                {"RANK=" + std::to_string(ranks.empty() ? int(i) : ranks[i]), "WORLD_SIZE=" + std::to_string(worlds[i]),
+                 "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(store.port()), "TAPIR_STORE_HOSTED=1"},
+                folder / std::to_string(i)));
   std::vector<Ended> out;
   for (Process& p : processes) out.push_back(p.end(limit));
   return out;

@@ -29,7 +29,9 @@ struct Cnn : nn::Module {
 struct Recurrent : nn::Module {
   nn::LSTM lstm{6, 16};
   nn::Linear fc{16, 4};
-  Tensor forward(const Tensor& x) { return fc(lstm(x.reshape({-1, 6, 6}).transpose(0, 1).contiguous()).output.select(0, 5)); }
+  Tensor forward(const Tensor& x) {
+    return fc(lstm(x.reshape({-1, 6, 6}).transpose(0, 1).contiguous()).output.select(0, 5));
+  }
   TAPIR_FIELDS(lstm, fc)
 };
 struct Attention : nn::Module {
@@ -57,7 +59,11 @@ template <class Net, class MakeOpt> StateDict train(const Plan& plan, MakeOpt ma
   const Tensor images = sin(arange(64. * 36) * 0.37).reshape({64, 1, 6, 6}).to(kFloat32), labels = arange(64) % 4;
   data::DataLoader loader(data::TensorDataset(images, labels), {.batch_size = 8, .shuffle = true, .num_workers = 2});
   train::Checkpoint checkpoint(plan.folder, {.keep_last = 0});
-  checkpoint.add("model", net).add("optimizer", opt).add("schedule", schedule).add("scaler", scaler).add("loader", loader);
+  checkpoint.add("model", net)
+      .add("optimizer", opt)
+      .add("schedule", schedule)
+      .add("scaler", scaler)
+      .add("loader", loader);
   if (plan.from) check(checkpoint.resume() == std::optional<int64_t>(plan.from), "no checkpoint of step {}", plan.from);
   auto step = compile(
       [&](const Tensor& x, const Tensor& y) {

@@ -3,9 +3,27 @@
 #include <tapir/core/allocator.h>
 #include <tapir/core/modes.h>
 
+#include <algorithm>
+#include <cstdio>
+
 #include "../../op_cases/name.h"
 
 namespace ops_fuzz {
+
+bool is_clear(const std::string& message) {
+  // "expected", or PyTorch's own words, which stay where people search for them.
+  static const char* const expectations[] = {
+      "expect",   "must",     "should",    "has to",   "have to", "need",      "require",  "cannot",   "can't",
+      "only",     "at least", "at most",   "range",    "invalid", "support",   "match",    "overflow", "allow",
+      "multiple", "fit",      "identical", "too many", "less",    "undefined", "divisible"};
+  static const char* const values[] = {"got", "found", "float", "int", "bool", "undefined"};
+  const size_t end = message.find("] ");
+  if (message[0] != '[' || end == std::string::npos || message.find(' ') < end) return false;
+  const auto has = [&](const char* word) { return message.find(word, end) != std::string::npos; };
+  return std::any_of(std::begin(expectations), std::end(expectations), has) &&
+         (message.find_first_of("0123456789", end) != std::string::npos ||
+          std::any_of(std::begin(values), std::end(values), has));
+}
 
 bool all_own(const Call& call) {
   for (const Input& in : call.inputs)
@@ -88,6 +106,9 @@ static std::optional<Finding> look(const Call& call, const Plan& plan, Counts& c
   if (outcome.end != End::Result && counts.calls % 16 == 0)
     if (std::string text = unusable(); !text.empty()) return Finding{"unusable", text};
   counts.results += outcome.end == End::Result;
+  counts.errors += outcome.end == End::ValueError;
+  if (outcome.end == End::ValueError && !is_clear(outcome.message) && counts.unclear++ == 0)
+    std::snprintf(counts.unclear_text, sizeof counts.unclear_text, "%s", outcome.message.c_str());
   bool ran = false;
   if (plan.backward && outcome.end == End::Result) {
     std::string text = after_backward(built, outcome, ran);

@@ -13,6 +13,8 @@ struct Plan {
 };
 
 struct Counts {
+  int64_t errors = 0, unclear = 0;  // ValueErrors; of these, those whose text is not is_clear()
+  char unclear_text[200] = "";      // the first
   int64_t calls = 0, results = 0, contiguous = 0, compiled = 0, device = 0, references = 0, gradients = 0, backward = 0;
 };
 
@@ -20,6 +22,9 @@ struct Finding {
   std::string check;  // which one it fails
   std::string message;
 };
+
+/// Does the text name the operation, what was expected and what came?
+bool is_clear(const std::string& message);
 
 /// Runs the call and the comparisons of the plan; the first that fails. Afterwards no memory is held that was not before.
 std::optional<Finding> examine(const Call& call, const Plan& plan, Counts& counts);

@@ -74,6 +74,8 @@ static int fuzz(const Lines& lines, const std::string& folder, const Settings& s
       "%lld results; %lld beside contiguous copies, %lld beside references, %lld backward; %lld calls with known "
       "findings\n",
       count(n.results), count(n.contiguous), count(n.references), count(n.backward), count(campaign.known()));
+  std::printf("%lld errors, %lld of them unclear%s%s\n", count(n.errors), count(n.unclear),
+              n.unclear ? ", the first: " : "", n.unclear_text);
   std::printf("%lld calls, %lld compiled, %lld on the device, %lld gradients: %d findings\n", count(n.calls),
               count(n.compiled), count(n.device), count(n.gradients), findings);
   std::printf("%d passed, %d failed, %d skipped\n", std::max(int(corpus.size()) + 1 - findings, 0), findings, skipped);
