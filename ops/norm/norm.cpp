@@ -196,7 +196,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   check_vector("batch_norm", "weight", weight, channels), check_vector("batch_norm", "bias", bias, channels);
   if (x.numel() == 0 && !o.training) return norm_of_nothing(x, weight, bias);
   check(o.training || (running_mean.defined() && running_var.defined()),
-        "[batch_norm] expected running_mean and running_var to be defined in evaluation mode");
+        "[batch_norm] expected running_mean and running_var in evaluation mode, got an undefined one");
   check(!o.training || (channels > 0 && x.numel() / channels > 1),
         "[batch_norm] expected more than 1 value per channel when training, got input size {}", x.shape());
   for (const Tensor* t : {&running_mean, &running_var})

@@ -129,7 +129,7 @@ static Tensor avg_pool(const char* op, const Tensor& x, int64_t spatial, const D
   check_input(op, x, spatial);
   PoolParams p = window_params(op, PoolOp::Avg, spatial, kernel, o.stride, o.padding, 1, o.ceil_mode);
   p.count_include_pad = o.count_include_pad;
-  check(o.divisor_override != 0, "[{}] divisor must be not zero", op);
+  check(o.divisor_override != 0, "[{}] divisor must be not zero, got divisor_override 0", op);
   p.divisor = o.divisor_override.value_or(0);
   if (x.dim() == spatial + 1) return squeeze(avg_pool(op, unsqueeze(x, 0), spatial, kernel, o), 0);
   return average(op, x, pooled_shape(op, x, p), p);

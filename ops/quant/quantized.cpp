@@ -166,7 +166,8 @@ Tensor quantized_conv(const Tensor& x, const Tensor& weight, const Tensor& scale
         weight.numel() / o);
   if (x.dim() == rank - 1)
     return squeeze(quantized_conv(unsqueeze(x, 0), weight, scale, input_scale, input_zero_point, bias, options), 0);
-  check(!modes.grad || !x.requires_grad(), "[{}] has no gradient: run it under NoGrad or InferenceMode", name);
+  check(!modes.grad || !x.requires_grad(),
+        "[{}] has no gradient: expected NoGrad, InferenceMode or an input that requires none, got {}", name, x);
   Plainly guard;
   check(options.groups > 0 && o % options.groups == 0 && x.dim() == rank &&
             x.shape()[1] == checked_mul(name, weight.shape()[1], options.groups),

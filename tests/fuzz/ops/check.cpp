@@ -13,9 +13,12 @@ namespace ops_fuzz {
 bool is_clear(const std::string& message) {
   // "expected", or PyTorch's own words, which stay where people search for them.
   static const char* const expectations[] = {
-      "expect",   "must",     "should",    "has to",   "have to", "need",      "require",  "cannot",   "can't",
-      "only",     "at least", "at most",   "range",    "invalid", "support",   "match",    "overflow", "allow",
-      "multiple", "fit",      "identical", "too many", "less",    "undefined", "divisible"};
+      "expect",        "must",    "should",       "has to",     "have to",         "need",     "require",
+      "cannot",        "can't",   "only",         "at least",   "at most",         "range",    "invalid",
+      "support",       "match",   "overflow",     "allow",      "multiple",        "fit",      "identical",
+      "too many",      "smaller", "can not",      "restricted", "too small",       "less",     "divisible",
+      "out of bounds", "exceeds", "inconsistent", "supposed",   "not implemented", "negative", "repeated",
+      "more than",     "maximum", "multiply",     "divisor",    "undefined",       " < "};
   static const char* const values[] = {"got", "found", "float", "int", "bool", "undefined"};
   const size_t end = message.find("] ");
   if (message[0] != '[' || end == std::string::npos || message.find(' ') < end) return false;
