@@ -31,8 +31,12 @@ std::string words_of(const Call& call) { return text_of(call.signature) + tapir:
 }  // namespace
 
 const char* name_of(Collective op) { return kNames[int(op)]; }
-std::string has_failed(const Signature& s, const std::string& why) {
-  return tapir::format("[{}] {}: the group has failed before: {}", name_of(s.op), text_of(s), why);
+Failure has_failed(const Signature& s, const Failure& why) {
+  return {tapir::format("[{}] {}: the group has failed before: {}", name_of(s.op), text_of(s), why.text), why.kind};
+}
+void throw_failure(const Failure& why) {
+  if (why.kind == Failure::Kind::Other) throw RuntimeError(why.text);
+  throw PeerError(why.text, why.kind == Failure::Kind::Timeout);
 }
 std::string text_of(const Signature& s) {
   std::string text = name_of(s.op);
@@ -70,10 +74,10 @@ void check_process(const char* op, int process) {
       op, process, getpid());
 }
 
-void WorkState::complete(std::string why) {
+void WorkState::complete(Failure why) {
   std::lock_guard lock(mutex);
   done = true;
-  if (error.empty()) error = std::move(why);  // one on the device may have come before
+  if (!error) error = std::move(why);  // one on the device may have come before
   changed.notify_all();
 }
 
@@ -103,7 +107,7 @@ bool Work::is_completed() const {
     return true;
   }
   std::lock_guard lock(state_->mutex);
-  if (state_->on_device && state_->error.empty()) return state_->on_device->query();
+  if (state_->on_device && !state_->error) return state_->on_device->query();
   return state_->done || (state_->exchange && state_->exchange->finished());
 }
 
@@ -138,7 +142,7 @@ void Work::wait() const {
     s.done = true;
   }
   s.changed.wait(lock, [&s] { return s.done; });
-  if (!s.error.empty()) throw RuntimeError(s.error);
+  if (s.error) throw_failure(s.error);
   if (s.on_device) cuda::current_stream(s.on_device->device()).wait_event(*s.on_device);
   const auto finish = std::exchange(s.finish, nullptr);
   if (!finish) return;
@@ -164,7 +168,8 @@ void GroupState::open() {
                              .prefix = prefix,
                              .address = address,
                              .secret = launch.secret,
-                             .init_timeout = options.init_timeout};
+                             .init_timeout = options.init_timeout,
+                             .silence = silence};
     transport = options.backend == "gloo" ? make_gloo(*store, t) : make_tcp(*store, t);
   }
   thread_ = std::thread([this] { run(); });
@@ -191,8 +196,8 @@ GroupState::~GroupState() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
-    linger = server && !failed_.empty();
-    if (failed_.empty()) failed_ = "the group was destroyed";
+    linger = server && failed_;
+    if (!failed_) failed_ = {"the group was destroyed"};
   }
   changed_.notify_all(), flew_.notify_all();
   if (watch_.joinable()) watch_.join();  // what is on its way on the device is waited for
@@ -210,7 +215,7 @@ Work GroupState::submit(Call call, std::function<void()> finish, bool async_op) 
   state->finish = std::move(finish);
   std::unique_lock lock(mutex_);
   call.signature.sequence = ++sequence_;
-  if (!failed_.empty()) {
+  if (failed_) {
     state->error = has_failed(call.signature, failed_);
     state->done = true;
     lock.unlock();
@@ -243,7 +248,7 @@ Work GroupState::message(const Signature& s, uint32_t tag, bool sends, const Ten
         "it between compiled steps");
   auto* state = new WorkState;
   Work work(state);
-  if (const std::string before = failed(); !before.empty()) {
+  if (const Failure before = failed()) {
     state->error = has_failed(s, before);
     state->done = true;
   } else {
@@ -260,15 +265,22 @@ Work GroupState::message(const Signature& s, uint32_t tag, bool sends, const Ten
   return work;
 }
 
-std::string GroupState::failed() {
+Failure GroupState::failed() {
   std::lock_guard lock(mutex_);
   return failed_;
 }
 
-std::string GroupState::fail_with(const std::string& what, const Failure& why) {
+void GroupState::settle() {
+  for (;; std::this_thread::sleep_for(std::chrono::microseconds(100))) {
+    const std::lock_guard lock(mutex_);
+    if (flying_.empty()) return;
+  }
+}
+
+Failure GroupState::fail_with(const std::string& what, const Failure& why) {
   std::string text = tapir::format("[{}] {} on rank {} of {}: {}", what.substr(0, what.find_first_of("( ")), what, rank,
                                    size, why.text);
-  if (!failed().empty()) return text;
+  if (failed()) return {text, why.kind};
   if (store) try {
       store->set_timeout(0.4);
       const std::string key = prefix + "failure";
@@ -284,10 +296,10 @@ std::string GroupState::fail_with(const std::string& what, const Failure& why) {
   if (why.kind == Failure::Kind::Timeout) dump_flights();
   {
     std::lock_guard lock(mutex_);
-    if (failed_.empty()) failed_ = text;
+    if (!failed_) failed_ = {text, why.kind};
   }
   if (transport) transport->abort(text);
-  return text;
+  return {text, why.kind};
 }
 
 uint64_t GroupState::log(const Call& call) {
@@ -312,7 +324,7 @@ void GroupState::run() {
     if (queue_.empty()) return;
     Task task = std::move(queue_.front());
     queue_.pop_front();
-    const std::string before = failed_;
+    const Failure before = failed_;
     lock.unlock();
     current_ = words_of(task.call);
     run(std::move(task), before);
@@ -320,19 +332,19 @@ void GroupState::run() {
 }
 
 /// In the thread of the group; where a device does it, in the thread that calls.
-void GroupState::run(Task task, const std::string& failed_before) {
+void GroupState::run(Task task, const Failure& failed_before) {
   {
     const std::lock_guard lock(mutex_);
     mark(task.flight, "running", &Flight::began);
   }
-  std::string error;
-  if (failed_before.empty()) {
+  Failure error;
+  if (!failed_before) {
     const profiler::Range range(profiler::is_on() ? text_of(task.call.signature) : std::string());
     error = execute_checked(task);
   } else error = has_failed(task.call.signature, failed_before);
-  if (!runs_on_device(task.call) || !error.empty()) {
+  if (!runs_on_device(task.call) || error) {
     const std::lock_guard lock(mutex_);
-    mark(task.flight, error.empty() ? "done" : "failed", &Flight::ended);
+    mark(task.flight, error ? "failed" : "done", &Flight::ended);
   }
   task.call = {};
   task.work->complete(std::move(error));
@@ -383,7 +395,7 @@ void GroupState::watch(std::promise<void> opened) {
 }
 
 /// The first of them has this error, the others come behind it.
-void GroupState::fail_flying(const std::string& first) {
+void GroupState::fail_flying(const Failure& first) {
   std::deque<Flying> all;
   {
     const std::lock_guard lock(mutex_);
@@ -401,7 +413,7 @@ void GroupState::fail_flying(const std::string& first) {
 namespace {
 /// The group has failed; on its way to execute_checked().
 struct ExchangeError {
-  std::string text;
+  Failure why;
 };
 /// Found before anything was changed, by all ranks alike: the group goes on.
 struct CompareError {
@@ -409,7 +421,7 @@ struct CompareError {
 };
 }  // namespace
 
-std::string GroupState::execute_checked(Task& task) {
+Failure GroupState::execute_checked(Task& task) {
   const std::string what = words_of(task.call);
   try {
     if (debug) compare(task.call);
@@ -417,9 +429,9 @@ std::string GroupState::execute_checked(Task& task) {
     else execute(task.call);
     return {};
   } catch (const CompareError& e) {
-    return tapir::format("[{}] {} on rank {} of {}: {}", name_of(task.call.signature.op), what, rank, size, e.why);
+    return {tapir::format("[{}] {} on rank {} of {}: {}", name_of(task.call.signature.op), what, rank, size, e.why)};
   } catch (const ExchangeError& e) {
-    return e.text;
+    return e.why;
   } catch (const std::exception& e) {  // memory, say
     return fail_with(what, {e.what()});
   }
@@ -450,7 +462,7 @@ void GroupState::start_on_device(const Task& task) {
   flew_.notify_one();
 }
 
-std::string GroupState::fail_on_device(const std::string& what, Failure why) {
+Failure GroupState::fail_on_device(const std::string& what, Failure why) {
   if (why.kind == Failure::Kind::Timeout) why.text += who_is_late();
   nccl->abort(why.text);
   return fail_with(what, why);

@@ -27,7 +27,7 @@ struct WorkState {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  std::string error;
+  Failure error;
   std::function<void()> finish;  // in the thread that waits first: results go from the host's copy to where they belong
   std::shared_ptr<Exchange> exchange;  // of send and recv: there is no task
   ProcessGroup group;                  // of these two
@@ -35,7 +35,7 @@ struct WorkState {
   std::shared_ptr<cuda::Event> on_device;  // when it is done there: the stream of who waits, waits for it
   bool held = false;                       // its tensors, until it is
 
-  void complete(std::string why);
+  void complete(Failure why);
   void until_done();
   void let_go();
   void until_let_go();
@@ -60,7 +60,10 @@ struct Call {
 };
 
 const char* name_of(Collective op);
-std::string has_failed(const Signature& s, const std::string& why);
+/// Of a call after the failure that ended the group.
+Failure has_failed(const Signature& s, const Failure& why);
+/// PeerError where a rank is gone or late, else RuntimeError.
+[[noreturn]] void throw_failure(const Failure& why);
 /// Before it is handed to the group's thread: on a device it waits for what the current stream computes.
 void mark_ready(Call& call);
 /// Before the current stream reads x, which may have been made on another: its memory goes to nobody else until that is over.
@@ -87,11 +90,14 @@ struct GroupState {
   std::unique_ptr<Transport> transport;  // none: a group of one
   std::unique_ptr<Nccl> nccl;            // for CUDA tensors, where asked for
   int64_t children = 0;
+  double silence = 0;  // TransportOptions::silence
 
   static GroupState& of(const ProcessGroup& group) { return group.state(); }
   static WorkState* of(const Work& work) { return work.state_.get(); }
   GroupState();
   ~GroupState();
+  /// init_process_group for a place that is known.
+  static ProcessGroup join(const ProcessGroupOptions& options, const LaunchInfo& place, double silence = 0);
   /// Do collectives of x run on its device?
   bool runs_on_device(const Tensor& x) const;
   bool runs_on_device(const Call& call) const;
@@ -107,9 +113,11 @@ struct GroupState {
   Work message(const Signature& s, uint32_t tag, bool sends, const Tensor& x, int64_t peer,
                std::function<void()> finish, bool async_op);
   std::string flight_text(size_t last);
-  std::string failed();
-  /// The first error ends the group: the store is told, then the peers see our side closed. Returns the text to throw.
-  std::string fail_with(const std::string& what, const Failure& why);
+  Failure failed();
+  /// Until nothing is on its way on a device.
+  void settle();
+  /// The first error ends the group: the store is told, then the peers see our side closed. Returns what is to be thrown.
+  Failure fail_with(const std::string& what, const Failure& why);
 
  private:
   struct Task {
@@ -123,17 +131,17 @@ struct GroupState {
     Started started;
   };
   void run();
-  void run(Task task, const std::string& failed_before);
+  void run(Task task, const Failure& failed_before);
   void watch(std::promise<void> opened);
   void open_nccl();
-  void fail_flying(const std::string& first);
-  std::string fail_on_device(const std::string& what, Failure why);
+  void fail_flying(const Failure& first);
+  Failure fail_on_device(const std::string& what, Failure why);
   void start_on_device(const Task& task);
   uint64_t log(const Call& call);
   void mark(uint64_t flight, const char* state, double Flight::*time);
   void execute(Call& call);
   std::string who_is_late();
-  std::string execute_checked(Task& task);
+  Failure execute_checked(Task& task);
   void compare(const Call& call);
   void exchange(const Signature& s, std::span<const Piece> sends, std::span<const Piece> receives,
                 uint64_t channel = 0);
@@ -151,7 +159,7 @@ struct GroupState {
   std::condition_variable changed_;
   std::deque<Task> queue_;
   bool stop_ = false;
-  std::string failed_;
+  Failure failed_;
   uint64_t sequence_ = 0;
   std::deque<Flight> flights_;
   uint64_t first_flight_ = 0;

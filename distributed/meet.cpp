@@ -13,20 +13,17 @@ namespace {
 
 constexpr const char* kGaveUp = "the others have given up";
 
+std::string over_key(const std::string& prefix) { return prefix + "over"; }
+std::string rank_key(const std::string& prefix, int rank) { return tapir::format("{}at/{}", prefix, rank); }
+
 /// Where the ranks of a group leave their texts, and why nobody waits any more: the first verdict is everybody's.
 struct Meeting {
   Store& store;
   const TransportOptions& o;
-  const std::string over = o.prefix + "over";
-  std::string key(int rank) const { return tapir::format("{}at/{}", o.prefix, rank); }
+  const std::string over = over_key(o.prefix);
+  std::string key(int rank) const { return rank_key(o.prefix, rank); }
   /// Why it is over; empty while it is not.
   std::string verdict() { return store.has(over) ? store.get(over) : ""; }
-  /// Who waits for a rank that is not there gets an empty text.
-  void end(const std::string& why, int ranks) {
-    if (!store.has(over)) store.set(over, why);
-    for (int r = 0; r < ranks; ++r)
-      if (!store.has(key(r))) store.set(key(r), "");
-  }
   [[noreturn]] void refuse(const std::string& why) {
     linger();
     fail(ErrorKind::Runtime, "[init_process_group] expected rank {} of {} to meet the others within {} s; {}", o.rank,
@@ -40,7 +37,7 @@ struct Meeting {
     if (first == o.size) return;
     const std::string why = tapir::format(
         "the ranks have different WORLD_SIZEs: rank {} has {}, the first that came {}", o.rank, o.size, first);
-    end(why, std::max(first, o.size));
+    end_meeting(store, o.prefix, why, std::max(first, o.size));
     refuse(why);
   }
   /// The store may go with this process: let others read.
@@ -48,6 +45,13 @@ struct Meeting {
 };
 
 }  // namespace
+
+/// Who waits for a rank that is not there gets an empty text.
+void end_meeting(Store& store, const std::string& prefix, const std::string& why, int ranks) {
+  if (!store.has(over_key(prefix))) store.set(over_key(prefix), why);
+  for (int r = 0; r < ranks; ++r)
+    if (!store.has(rank_key(prefix, r))) store.set(rank_key(prefix, r), "");
+}
 
 std::vector<std::string> meet(Store& store, const TransportOptions& o, const std::string& mine) {
   const double deadline = now() + o.init_timeout;
@@ -66,7 +70,7 @@ std::vector<std::string> meet(Store& store, const TransportOptions& o, const std
       }
     else if (store.has(meeting.key(r))) texts[size_t(r)] = store.get(meeting.key(r));
     if (texts[size_t(r)].empty() && missing.empty()) {
-      meeting.end(kGaveUp, o.size);
+      end_meeting(store, o.prefix, kGaveUp, o.size);
       if (const std::string why = meeting.verdict(); why != kGaveUp) meeting.refuse(why);
     }
     std::string& list = texts[size_t(r)].empty() ? missing : came;

@@ -12,6 +12,7 @@
 #include "../core/modes.h"
 #include "group_state.h"
 #include "nccl.h"
+#include "plan.h"
 #include "socket.h"
 
 namespace tapir::inline v0::distributed {
@@ -256,17 +257,17 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int64_t>& ranks) const {
   enroll(*s);
   s->rank = me - ranks.begin(), s->size = int64_t(ranks.size());
   s->launch = parent.launch, s->options = parent.options, s->debug = parent.debug;
-  s->store = parent.store, s->server = parent.server, s->address = parent.address;
+  s->store = parent.store, s->server = parent.server, s->address = parent.address, s->silence = parent.silence;
   s->prefix = tapir::format("{}group{}/", parent.prefix, child);
   s->open();
   return group;
 }
 
-/// How often this process has met others at that store before: a launcher's store outlives destroy_process_group().
+/// How often this process has met others at that store, since the last restart: a launcher's store outlives destroy_process_group().
 static int64_t times_before(const LaunchInfo& l) {
   Registry& r = registry();
   std::lock_guard lock(r.mutex);
-  return r.meetings[tapir::format("{}:{} {}", l.address, l.port, l.rank)]++;
+  return r.meetings[tapir::format("{}:{} {} {}", l.address, l.port, l.rank, l.restart_count)]++;
 }
 
 /// Meets the others at the store.
@@ -279,7 +280,7 @@ static void rendezvous(GroupState& s) {
   StoreOptions options{.secret = l.secret, .timeout = s.options.init_timeout};
   if (l.store_hosted) options.patience = options.timeout;  // it is there: perhaps it is held up
   s.store = std::make_shared<Store>(l.address, l.port, options);
-  s.prefix = tapir::format("run{}/{}/", l.restart_count, times_before(l));
+  s.prefix = meeting_prefix(l.restart_count, times_before(l));
   check_runtime(s.store->add(tapir::format("{}claim/{}", s.prefix, s.rank), 1) == 1,
                 "[init_process_group] expected one process of rank {}, got two", s.rank);
   const char* named = std::getenv("GLOO_SOCKET_IFNAME");
@@ -287,7 +288,9 @@ static void rendezvous(GroupState& s) {
   s.address = interface.empty() ? s.store->local_address() : address_of_interface(interface);
 }
 
-ProcessGroup init_process_group(const ProcessGroupOptions& o) {
+ProcessGroup init_process_group(const ProcessGroupOptions& o) { return GroupState::join(o, launch_info(o.launch)); }
+
+ProcessGroup GroupState::join(const ProcessGroupOptions& o, const LaunchInfo& place, double silence) {
   check(o.backend == "tcp" || o.backend == "gloo" || o.backend == "nccl",
         "[init_process_group] expected backend tcp, gloo or nccl, got \"{}\"", o.backend);
   check_runtime(o.backend != "nccl" || cuda::is_available(),
@@ -301,8 +304,8 @@ ProcessGroup init_process_group(const ProcessGroupOptions& o) {
   auto* s = new GroupState;
   ProcessGroup group(s);
   enroll(*s);
-  s->launch = launch_info(o.launch);
-  s->options = o;
+  s->launch = place;
+  s->options = o, s->silence = silence;
   s->rank = s->launch.rank, s->size = s->launch.world_size;
   const char* debug = std::getenv("TAPIR_DISTRIBUTED_DEBUG");
   s->debug = o.debug.value_or(debug && std::strcmp(debug, "0") != 0);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/error.h"
 #include "../core/handle.h"
 #include "../core/tensor.h"
 #include "launch_env.h"
@@ -17,6 +18,12 @@
 // Tensors may have any strides, and lie on a device (they are then staged through the host). All ranks get the same bits.
 // With NCCL, collectives of CUDA tensors run on a stream beside the kernels' (Note [NCCL]): nobody but streams waits for them.
 namespace tapir::inline v0::distributed {
+
+/// A rank is gone, or late: what ends a group without a mistake of the program. Elastic::run goes on after it.
+struct PeerError : RuntimeError {
+  PeerError(const std::string& text, bool late) : RuntimeError(text), late(late) {}
+  bool late;  // the timeout is over; else a connection broke
+};
 
 enum class ReduceOp : uint8_t { Sum, Mean, Max, Min, Product };
 
@@ -46,7 +53,7 @@ class Work {
   Work() = default;  // nothing to wait for
   /// True when the result is there, or an error.
   bool is_completed() const;
-  /// Until the result stands in the tensors; with NCCL the current stream waits, not the host. RuntimeError names collective, sequence number and ranks; it is thrown again by each call.
+  /// Until the result stands in the tensors; with NCCL the current stream waits, not the host. RuntimeError names collective, sequence number and ranks (PeerError where one is gone or late); it is thrown again by each call.
   void wait() const;
 
  private:

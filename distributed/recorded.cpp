@@ -108,7 +108,7 @@ std::shared_ptr<cuda::Event> GroupState::capture(const Call& call) {
 
 void GroupState::about_to_launch(const Call& call) {
   const std::lock_guard lock(mutex_);
-  check_runtime(failed_.empty(), "{}", has_failed(call.signature, failed_));
+  if (failed_) throw_failure(has_failed(call.signature, failed_));
   Task task{call, new WorkState, 0};
   task.call.signature.sequence = ++sequence_;
   task.flight = log(task.call);

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -158,6 +159,16 @@ Socket connect_to(const char* op, const std::string& host, int port, double dead
       fail(ErrorKind::Runtime, "[{}] expected a listener at {}:{}, got: {}", op, host, port, std::strerror(reason));
     usleep(20000);
   }
+}
+
+void give_up_after(int fd, double seconds) {
+  constexpr int kProbes = 3;
+  const int on = 1, every = std::max(1, int(seconds / (kProbes + 1))), limit = int(seconds * 1000);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &every, sizeof every);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit);  // of what was sent and not answered
 }
 
 void send_all(const char* op, const Socket& s, const void* data, size_t bytes, double deadline) {

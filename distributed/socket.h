@@ -42,6 +42,8 @@ std::string address_of_interface(const std::string& name);
 /// Tries again until the deadline while nobody listens. RuntimeError with address, port and reason.
 Socket connect_to(const char* op, const std::string& host, int port, double deadline);
 void no_delay(int fd);
+/// The system asks after the other end, and gives it up when nothing has come from it for so many seconds.
+void give_up_after(int fd, double seconds);
 
 /// The whole of it, or RuntimeError: "closed by the peer", "timed out", errno's text.
 void send_all(const char* op, const Socket& s, const void* data, size_t bytes, double deadline);

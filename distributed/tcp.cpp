@@ -293,11 +293,12 @@ class Tcp final : public Transport {
 /// Every rank listens and connects to those below it; the token, from the store, and the secret tell peers from strangers.
 void Tcp::connect_all(Store& store) {
   const auto& o = options_;
-  const double deadline = now() + o.init_timeout;
+  double deadline = now() + o.init_timeout;
   Socket listener = listen_on("init_process_group", o.address, 0);
   if (o.rank == 0) store.set(o.prefix + "token", random_token());
   const auto addresses = meet(store, o, tapir::format("{} {}", port_of(listener), o.address));
   const std::string key = store.get(o.prefix + "token", std::max(deadline - now(), 1.0)) + o.secret;
+  deadline = std::min(deadline, now() + o.connect_timeout());  // all have been there
   for (int r = 0; r < o.rank; ++r) {
     const std::string& a = addresses[size_t(r)];
     peers_[size_t(r)].socket = knock("init_process_group", a.substr(a.find(' ') + 1), std::stoi(a), Service::Peers, key,
@@ -315,6 +316,8 @@ void Tcp::connect_all(Store& store) {
       if (guest.from > o.rank && guest.from < o.size && !peers_[size_t(guest.from)].socket)
         peers_[size_t(guest.from)].socket = std::move(guest.socket), --left;
   }
+  for (const Peer& p : peers_)
+    if (p.socket && o.silence > 0) give_up_after(p.socket.fd(), o.silence);
 }
 
 }  // namespace

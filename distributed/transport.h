@@ -1,5 +1,6 @@
 #pragma once
 // What a backend for processes must provide: messages between ranks. Collectives are made of them in process_group.cpp. Not public.
+#include <algorithm>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -96,7 +97,13 @@ struct TransportOptions {
   std::string address;  // of this machine, as peers reach it
   std::string secret;
   double init_timeout = 300;
+  double silence = 0;  // seconds after which a peer whose machine does not answer is gone; 0: as the system has it
+
+  /// Seconds to connect to peers that have just been at the store.
+  double connect_timeout() const { return silence > 0 ? std::min(silence, init_timeout) : init_timeout; }
 };
+/// Why nobody waits any more for ranks 0 to ranks - 1 of the meeting under that prefix; the first reason is everybody's.
+void end_meeting(Store& store, const std::string& prefix, const std::string& why, int ranks);
 /// Leaves this rank's text in the store and returns those of all; RuntimeError lists the ranks that did not come in time.
 std::vector<std::string> meet(Store& store, const TransportOptions& options, const std::string& mine);
 std::unique_ptr<Transport> make_tcp(Store& store, const TransportOptions& options);

@@ -114,8 +114,7 @@ bool Checkpoint::better(const File& a, const File& b) const {
   return options_.higher_is_better ? *a.metric >= *b.metric : *a.metric <= *b.metric;
 }
 
-void Checkpoint::save(int64_t step, std::optional<double> metric) {
-  check(step >= 0, "[Checkpoint] expected a step from 0 on, got {}", step);
+StateDict Checkpoint::state_dict() const {
   NoGrad guard;
   StateDict all;
   for (const Part& part : parts_) {
@@ -126,6 +125,12 @@ void Checkpoint::save(int64_t step, std::optional<double> metric) {
   }
   const int64_t random[] = {int64_t(default_generator().seed()), int64_t(default_generator().offset())};
   all.append(std::string(kRandom), tensor_from_host(random, kInt64, {2}, {}));
+  return all;
+}
+
+void Checkpoint::save(int64_t step, std::optional<double> metric) {
+  check(step >= 0, "[Checkpoint] expected a step from 0 on, got {}", step);
+  const StateDict all = state_dict();
   io::Metadata metadata = {{std::string(kStep), std::to_string(step)}};
   if (metric) {
     char text[40];
@@ -155,7 +160,6 @@ void Checkpoint::remove_old() {
 }
 
 int64_t Checkpoint::load(const std::string& path) {
-  NoGrad guard;
   io::Metadata metadata;
   const StateDict all = io::load_safetensors(path, &metadata);
   const std::string* text = find(metadata, kStep);
@@ -164,19 +168,25 @@ int64_t Checkpoint::load(const std::string& path) {
   const Tensor* random = all.find(kRandom);
   check_runtime(random && random->dtype() == kInt64 && random->numel() == 2,
                 "[Checkpoint] {}: expected a tensor \"random\" of 2 integers, found none", path);
+  load_state_dict(all);
+  return step;
+}
+
+void Checkpoint::load_state_dict(const StateDict& state) {
+  NoGrad guard;
+  const auto random = state.at(kRandom).to_vector<int64_t>();
+  check(random.size() == 2, "[Checkpoint] expected 2 integers in \"random\", got {}", random.size());
   std::vector<StateDict> before;
   try {
     for (const Part& part : parts_) {
       before.push_back(copy_of(part.save(part.object)));
-      part.load(part.object, all.strip(part.name + "."));
+      part.load(part.object, state.strip(part.name + "."));
     }
   } catch (...) {  // the parts that were loaded get back what they had
     for (size_t i = 0; i < before.size(); ++i) parts_[i].load(parts_[i].object, before[i]);
     throw;
   }
-  const auto state = random->to_vector<int64_t>();
-  default_generator().set_state(uint64_t(state[0]), uint64_t(state[1]));
-  return step;
+  default_generator().set_state(uint64_t(random[0]), uint64_t(random[1]));
 }
 
 std::optional<int64_t> Checkpoint::resume() {

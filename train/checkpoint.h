@@ -38,6 +38,11 @@ class Checkpoint {
     return add_part({std::string(name), &part, [](void* p) -> StateDict { return static_cast<T*>(p)->state_dict(); },
                      [](void* p, const StateDict& state) { static_cast<T*>(p)->load_state_dict(state); }});
   }
+  /// All parts and the random generator under the names that files have; it shares memory with the parts. So a Checkpoint is what
+  /// distributed::Elastic keeps in memory.
+  StateDict state_dict() const;
+  /// ValueError where it does not fit the parts: they are then as before.
+  void load_state_dict(const StateDict& state);
   /// Writes the file of that step, then removes those that need not stay. RuntimeError where the disk refuses: every
   /// older file is then as it was.
   void save(int64_t step, std::optional<double> metric = {});

@@ -80,8 +80,8 @@ class Gloo final : public Transport {
       attr.hostname = o.address;
       auto device = ::gloo::transport::tcp::CreateDevice(attr);
       context_ = std::make_shared<::gloo::rendezvous::Context>(o.rank, o.size);
-      context_->setTimeout(std::chrono::milliseconds(int64_t(o.init_timeout * 1000)));
-      StoreForGloo adapter(store, o.prefix + "gloo/", o.init_timeout);
+      context_->setTimeout(std::chrono::milliseconds(int64_t(o.connect_timeout() * 1000)));
+      StoreForGloo adapter(store, o.prefix + "gloo/", o.connect_timeout());
       context_->connectFullMesh(adapter, device);
       context_->setTimeout(std::chrono::hours(24 * 365));
     } catch (const RuntimeError&) {

@@ -1,12 +1,13 @@
 // tapir-run: starts a program once per rank, on one machine or several, and stays with it. Output comes line by line with the rank before
-// it; signals are passed on; when a rank fails the others are ended, its last words are shown, and all start again where restarts are
-// left. The store of the job lives here, so it outlives every rank.
+// it; signals are passed on; when a rank fails its last words are shown, and what then becomes of the others is a plan of the coordinator
+// beside this file. The store of the job lives here, so it outlives every rank.
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +22,7 @@
 #include "../door.h"
 #include "../launch_env.h"
 #include "../store.h"
+#include "coordinator.h"
 
 using namespace tapir;
 using namespace tapir::distributed;
@@ -34,18 +36,23 @@ constexpr const char* kUsage =
     "  --rdzv HOST:PORT     where they meet: the first machine's address\n"
     "  --node-rank R        this machine's number; without it the one that can listen at HOST:PORT is 0, others count "
     "up\n"
-    "  --max-restarts K     start all ranks again, at most K times, after one failed (0)\n"
+    "  --max-restarts K     after a rank failed start all again, or, of a program that runs Elastic::run, that rank "
+    "alone; at "
+    "most K times (0)\n"
+    "  --min-ranks M        without restarts left go on without the rank, while M are left (all)\n"
+    "  --silence SECONDS    with either of the two, a machine that says nothing for so long is lost with its ranks "
+    "(20). "
+    "The first machine's loss ends the job\n"
     "  --grace SECONDS      between SIGTERM and SIGKILL for ranks that are to end (5)\n"
     "On several machines TAPIR_STORE_SECRET, or a file that TAPIR_STORE_SECRET_FILE names, holds the same secret on "
     "all.\n"
     "tapir-run --version says what Tapir and which CPU kernels this is.\n";
 
 constexpr int64_t kMostHere = 1024, kMostNodes = 16384;
-constexpr double kLastWords = 0.5;  // seconds in which the others may say why they fail too
-
+constexpr double kWait = 300;  // seconds for the first machine
 struct Options {
-  int64_t nproc = 0, nnodes = 1, node_rank = -1, max_restarts = 0;
-  double grace = 5;
+  int64_t nproc = 0, nnodes = 1, node_rank = -1, max_restarts = 0, min_ranks = 0;
+  double grace = 5, silence = 20;
   std::string host = "127.0.0.1";
   int port = 0;
   char** program = nullptr;
@@ -83,6 +90,8 @@ Options parse(int argc, char** argv) {
     else if (name == "--nnodes") o.nnodes = whole(name, value.c_str(), 1, kMostNodes);
     else if (name == "--node-rank") o.node_rank = whole(name, value.c_str(), 0, kMostNodes - 1);
     else if (name == "--max-restarts") o.max_restarts = whole(name, value.c_str(), 0, 1000000);
+    else if (name == "--min-ranks") o.min_ranks = whole(name, value.c_str(), 1, kMostHere * kMostNodes);
+    else if (name == "--silence") o.silence = double(whole(name, value.c_str(), 1, 1000000));
     else if (name == "--grace") o.grace = double(whole(name, value.c_str(), 0, 1000000));
     else if (name == "--rdzv") {
       const size_t colon = value.rfind(':');
@@ -93,6 +102,9 @@ Options parse(int argc, char** argv) {
   check(o.nproc > 0, "[tapir-run] expected --nproc N, got none");
   check(o.nnodes == 1 || o.port > 0, "[tapir-run] expected --rdzv HOST:PORT with --nnodes {}, got none", o.nnodes);
   check(o.node_rank < o.nnodes, "[tapir-run] expected --node-rank below {}, got {}", o.nnodes, o.node_rank);
+  check(o.min_ranks <= o.nproc * o.nnodes, "[tapir-run] expected --min-ranks of at most {}, got {}", o.nproc * o.nnodes,
+        o.min_ranks);
+  if (o.min_ranks == 0) o.min_ranks = o.nproc * o.nnodes;
   check(i < argc, "[tapir-run] expected a program, got none");
   o.program = argv + i;
   return o;
@@ -106,10 +118,11 @@ struct Pipe {
 };
 
 struct Rank {
-  int64_t rank;
+  int64_t id = 0, rank = 0;
   pid_t pid = -1;
   int status = 0;
-  bool ended = false;
+  bool ended = false, killed = false;
+  double stopped = 0;  // when it was told to end
   Pipe out, err;
   std::deque<std::string> last;  // of its standard error
 
@@ -141,22 +154,19 @@ class Job {
     meet();
   }
 
+  /// Until the plan is an end, and all ranks here have ended.
   int run() {
-    for (int64_t attempt = 0;; ++attempt) {
-      attempt_ = attempt;
-      start();
-      const int code = watch();
-      if (code == 0 || interrupted_ || attempt == o_.max_restarts) {
-        finish(code);
-        return code;
-      }
-      std::fprintf(stderr, "tapir-run: starting all ranks again (%d of %d)\n", int(attempt + 1), int(o_.max_restarts));
+    plan_ = newest_plan(*store_, 0, kWait);
+    while (!follow()) {
+      if (!watch() && now() < next_look_) continue;
+      if (coordinator_) coordinator_->tick();
+      look();
     }
+    finish();
+    return int(plan_.status);
   }
 
  private:
-  std::string key(const char* what) const { return tapir::format("launch{}/{}", attempt_, what); }
-
   /// Is it an address of this machine? Only that can be listened on.
   static bool is_here(const std::string& host) try {
     return bool(listen_on("tapir-run", host, 0));
@@ -176,21 +186,74 @@ class Job {
         if (o_.node_rank == 0 || o_.nnodes == 1) throw;
       }
     if (server_) o_.port = server_->port();
-    if (o_.nnodes == 1) return;
-    store_ = std::make_unique<Store>(o_.host, o_.port, StoreOptions{.secret = secret_});
+    store_ = std::make_unique<Store>(o_.host, o_.port, StoreOptions{.secret = secret_, .timeout = kWait});
     if (o_.node_rank >= 0) node_ = o_.node_rank;
     else if (!server_) node_ = store_->add("nodes", 1);
     check(node_ < o_.nnodes, "[tapir-run] expected {} machines, this is one more", o_.nnodes);
+    const double silence = is_elastic() ? o_.silence : 0;
+    if (server_)
+      coordinator_ = std::make_unique<Coordinator>(
+          *store_, o_.nnodes, o_.nproc,
+          JobLimits{.restarts = o_.max_restarts, .least = o_.min_ranks, .silence = o_.nnodes > 1 ? silence : 0});
+    else if (is_elastic()) store_->set_timeout(o_.silence);
+  }
+  bool is_elastic() const { return o_.max_restarts > 0 || o_.min_ranks < o_.nproc * o_.nnodes; }
+
+  /// Tells that this machine is there, and looks for a plan.
+  void look() {
+    next_look_ = now() + 0.1;
+    if (!server_ && now() >= next_beat_) {
+      next_beat_ = now() + o_.silence / 8;
+      tell(*store_, tapir::format("beat {}", node_));
+    }
+    if (store_->has(plan_key(plan_.generation + 1))) plan_ = newest_plan(*store_, plan_.generation + 1, kWait);
   }
 
-  void start() {
-    ranks_.clear();
-    first_failed_ = -1, stopping_ = false, killed_ = false;
-    for (int64_t local = 0; local < o_.nproc; ++local) start_rank(ranks_.emplace_back(), local);
+  /// Ends who is no member any more, then starts who is a new one. True when the job is over here.
+  bool follow() {
+    if (plan_.generation == followed_) return false;
+    bool waits = false;
+    for (Rank& r : ranks_)
+      if (plan_.rank_of(r.id) < 0) waits |= !end(r);
+    if (waits) return false;
+    for (Rank& r : ranks_)
+      if (plan_.rank_of(r.id) < 0) report(r);
+    std::erase_if(ranks_, [this](const Rank& r) { return plan_.rank_of(r.id) < 0; });
+    if (plan_.status >= 0) return true;
+    bool any = bool(server_);  // the store stays
+    for (size_t rank = 0; rank < plan_.members.size(); ++rank) {
+      const Plan::Member& m = plan_.members[rank];
+      if (m.node != node_) continue;
+      any = true;
+      const auto found = std::find_if(ranks_.begin(), ranks_.end(), [&m](const Rank& r) { return r.id == m.id; });
+      if (found != ranks_.end()) found->rank = int64_t(rank);
+      else start_rank(m.id, int64_t(rank), m.local);
+    }
+    followed_ = plan_.generation;
+    if (any) return false;
+    store_->add("byes", 1);
+    fail(ErrorKind::Runtime, "[tapir-run] expected a place for this machine, got a job that goes on without it");
   }
 
-  void start_rank(Rank& r, int64_t local) {
-    r.rank = node_ * o_.nproc + local;
+  /// True when it has, and all its words are there.
+  bool end(Rank& r) {
+    if (r.stopped == 0) {
+      r.stopped = now();
+      if (plan_.goes_on) kill(r, SIGKILL);  // it is believed dead
+      else if (plan_.status != 0) kill(r, SIGTERM), kill(r, SIGCONT);
+    }
+    if (plan_.status != 0 && now() >= r.stopped + (plan_.goes_on ? 0 : o_.grace)) r.killed = true, kill(r, SIGKILL);
+    for (Pipe* p : {&r.out, &r.err})
+      if (r.ended && r.killed && p->end) r.read(*p);
+    return r.ended && (r.killed || (!r.out.end && !r.err.end));
+  }
+  static void kill(const Rank& r, int number) {
+    if (!r.ended) ::kill(r.pid, number);
+  }
+
+  void start_rank(int64_t id, int64_t rank, int64_t local) {
+    Rank& r = ranks_.emplace_back();
+    r.id = id, r.rank = rank;
     int out[2], err[2];
     const bool made = pipe(out) == 0 && pipe(err) == 0;
     check_runtime(made, "[tapir-run] expected pipes for rank {}, got: {}", r.rank, std::strerror(errno));
@@ -206,7 +269,7 @@ class Job {
       dup2(out[1], 1), dup2(err[1], 2);
       for (const int fd : {out[0], out[1], err[0], err[1]}) close(fd);
       for (const Rank& other : ranks_) close(other.out.end.fd()), close(other.err.end.fd());
-      set_environment(r.rank, local);
+      set_environment(r, local);
       execvp(o_.program[0], o_.program);
       std::fprintf(stderr, "tapir-run: %s: %s\n", o_.program[0], std::strerror(errno));
       _exit(127);
@@ -216,110 +279,71 @@ class Job {
     for (const int fd : {out[0], err[0]}) set_blocking(fd, false);
   }
 
-  void set_environment(int64_t rank, int64_t local) const {
+  void set_environment(const Rank& r, int64_t local) const {
     const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
-    set("RANK", std::to_string(rank)), set("WORLD_SIZE", std::to_string(o_.nnodes * o_.nproc));
+    set("RANK", std::to_string(r.rank)), set("WORLD_SIZE", std::to_string(plan_.members.size()));
     set("LOCAL_RANK", std::to_string(local)), set("LOCAL_WORLD_SIZE", std::to_string(o_.nproc));
     set("GROUP_RANK", std::to_string(node_));
     set("MASTER_ADDR", o_.host), set("MASTER_PORT", std::to_string(o_.port));
-    set("TORCHELASTIC_RESTART_COUNT", std::to_string(attempt_));
+    set("TORCHELASTIC_RESTART_COUNT", std::to_string(plan_.generation));
     set("TORCHELASTIC_MAX_RESTARTS", std::to_string(o_.max_restarts));
     set("TAPIR_STORE_SECRET", secret_), set("TAPIR_STORE_HOSTED", "1");
+    if (is_elastic()) set("TAPIR_ELASTIC", tapir::format("{} {} {}", r.id, plan_.generation, o_.silence));
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
     const int64_t cpus = std::max(1u, std::thread::hardware_concurrency());
     setenv("OMP_NUM_THREADS", std::to_string(std::max<int64_t>(1, cpus / o_.nproc)).c_str(), 0);
   }
 
-  /// Until all ranks here have ended, and, of several machines, those of the others too; the first failing one's status.
-  int watch() {
-    double next_look = now() + 0.5, stop_at = 0, kill_at = 0;
-    int code = 0;
-    for (bool told = false;;) {
-      std::vector<pollfd> polls{{signal_fd_.fd(), POLLIN, 0}};
-      for (const Rank& r : ranks_)
-        for (const Pipe* p : {&r.out, &r.err}) polls.push_back({p->end.fd(), POLLIN, 0});
-      poll(polls.data(), polls.size(), store_ || stopping_ || stop_at > 0 ? 100 : -1);
-      size_t i = 1;
-      for (Rank& r : ranks_)
-        for (Pipe* p : {&r.out, &r.err})
-          if (polls[i++].revents) r.read(*p);
-      if (polls[0].revents) take_signals();
-      const int failed = reap();
-      if (failed != 0 && code == 0) code = failed;
-      if (first_failed_ >= 0 && stop_at == 0) {
-        stop_at = now() + kLastWords;
-        if (store_) store_->set(key("failed"), std::to_string(first_failed_));
-      }
-      if (stop_at > 0 && now() >= stop_at && !stopping_) stop();
-      if (stopping_ && kill_at == 0) kill_at = now() + o_.grace;
-      if (stopping_ && !killed_ && now() >= kill_at) killed_ = true, signal_all(SIGKILL);
-      bool all_ended = true;
-      for (const Rank& r : ranks_) all_ended &= r.ended && (killed_ || !r.out.end) && (killed_ || !r.err.end);
-      if (store_ && now() >= next_look) {
-        next_look = now() + 0.5;
-        if (stop_at == 0 && store_->has(key("failed"))) stop_at = now() + kLastWords, code = code ? code : 1;
-      }
-      if (!all_ended) continue;
-      report();
-      if (code != 0 || !store_) return code;
-      if (!std::exchange(told, true)) store_->add(key("done"), 1);
-      if (store_->add(key("done"), 0) >= o_.nnodes) return 0;
-      usleep(100000);
+  /// Until something happens, or it is time for the next look. True when a rank has ended.
+  bool watch() {
+    constexpr int kEvery = 100;  // milliseconds
+    std::vector<pollfd> polls{{signal_fd_.fd(), POLLIN, 0}};
+    for (const Rank& r : ranks_)
+      for (const Pipe* p : {&r.out, &r.err}) polls.push_back({p->end.fd(), POLLIN, 0});
+    poll(polls.data(), polls.size(), kEvery);
+    size_t i = 1;
+    for (Rank& r : ranks_)
+      for (Pipe* p : {&r.out, &r.err})
+        if (polls[i++].revents) r.read(*p);
+    if (polls[0].revents) take_signals();
+    bool any = false;
+    for (Rank& r : ranks_) {
+      if (r.ended || waitpid(r.pid, &r.status, WNOHANG) != r.pid) continue;
+      any = r.ended = true;
+      tell(*store_, tapir::format("ended {} {}", r.id, code_of(r)));
     }
+    return any;
   }
+  static int code_of(const Rank& r) { return WIFEXITED(r.status) ? WEXITSTATUS(r.status) : 128 + WTERMSIG(r.status); }
 
   void take_signals() {
     signalfd_siginfo info;
     while (read(signal_fd_.fd(), &info, sizeof info) == sizeof info) {
       if (info.ssi_signo == SIGCHLD) continue;
-      signal_all(int(info.ssi_signo));
-      if (info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2) interrupted_ = true;
+      for (const Rank& r : ranks_) kill(r, int(info.ssi_signo));
+      if (info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2) tell(*store_, "interrupted");
     }
   }
 
-  /// Status of a rank that failed just now, else 0.
-  int reap() {
-    int code = 0;
-    for (Rank& r : ranks_) {
-      if (r.ended || waitpid(r.pid, &r.status, WNOHANG) != r.pid) continue;
-      r.ended = true;
-      const int status = WIFEXITED(r.status) ? WEXITSTATUS(r.status) : 128 + WTERMSIG(r.status);
-      if (status == 0 || stopping_ || code != 0) continue;
-      code = status;
-      if (first_failed_ < 0) first_failed_ = r.rank;
-    }
-    return code;
-  }
-
-  void stop() {
-    stopping_ = true;
-    signal_all(SIGTERM);
-    signal_all(SIGCONT);
-  }
-  void signal_all(int number) {
-    for (const Rank& r : ranks_)
-      if (!r.ended) kill(r.pid, number);
-  }
-
-  void report() {
-    for (Rank& r : ranks_) {
-      if (r.rank != first_failed_) continue;
-      if (WIFEXITED(r.status))
-        std::fprintf(stderr, "tapir-run: rank %d failed first, with status %d", int(r.rank), WEXITSTATUS(r.status));
-      else
-        std::fprintf(stderr, "tapir-run: rank %d failed first, by signal %d (%s)", int(r.rank), WTERMSIG(r.status),
-                     strsignal(WTERMSIG(r.status)));
-      std::fprintf(stderr, r.last.empty() ? "; it wrote no errors\n" : ". The end of its errors:\n");
-      for (const std::string& line : r.last) std::fprintf(stderr, "    %s\n", line.c_str());
-      first_failed_ = -1;
-    }
+  /// How a rank failed: the first of all, and each that the job goes on without.
+  void report(const Rank& r) const {
+    if (r.id != plan_.first && !(plan_.goes_on && r.status != 0)) return;
+    const char* first = r.id == plan_.first ? " first" : "";
+    if (WIFEXITED(r.status))
+      std::fprintf(stderr, "tapir-run: rank %d failed%s, with status %d", int(r.rank), first, WEXITSTATUS(r.status));
+    else
+      std::fprintf(stderr, "tapir-run: rank %d failed%s, by signal %d (%s)", int(r.rank), first, WTERMSIG(r.status),
+                   strsignal(WTERMSIG(r.status)));
+    std::fprintf(stderr, r.last.empty() ? "; it wrote no errors\n" : ". The end of its errors:\n");
+    for (const std::string& line : r.last) std::fprintf(stderr, "    %s\n", line.c_str());
   }
 
   /// The store stays until the other machines have seen how it ended.
-  void finish(int code) {
-    if (!store_) return;
-    if (code != 0) store_->add(key("done"), 1);
-    for (const double until = now() + 10; server_ && now() < until && store_->add(key("done"), 0) < o_.nnodes;)
+  void finish() {
+    if (o_.nnodes == 1) return;
+    store_->add("byes", 1);
+    for (const double until = now() + 10;
+         coordinator_ && now() < until && store_->add("byes", 0) < coordinator_->nodes();)
       usleep(100000);
     if (server_) usleep(300000);
   }
@@ -329,10 +353,12 @@ class Job {
   Socket signal_fd_;
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<Store> store_;
+  std::unique_ptr<Coordinator> coordinator_;  // with the store
   std::string secret_;
-  int64_t node_ = 0, attempt_ = 0, first_failed_ = -1;
+  int64_t node_ = 0, followed_ = -1;  // the generation that is carried out
+  double next_look_ = 0, next_beat_ = 0;
+  Plan plan_;
   std::deque<Rank> ranks_;
-  bool stopping_ = false, killed_ = false, interrupted_ = false;
 };
 
 }  // namespace
