@@ -17,7 +17,7 @@ namespace tapir::inline v0::distributed {
 
 namespace {
 
-constexpr double kGrace = 10;  // seconds for others, when this rank has waited for the timeout already
+constexpr double kLateGrace = 10;  // seconds for others, when this rank has waited for the timeout already
 
 /// A state of its own, on the host: what state_dict() gives shares memory with its object.
 StateDict copy_of(const StateDict& state) {
@@ -64,7 +64,7 @@ class Seat {
   /// Waits for a plan without those that are gone: true where the training goes on, false where it is over, the error where this job ends.
   bool go_on(const PeerError& error) {
     const double wait = options_.timeout, more = 60;  // for the launcher
-    tell(*store_, tapir::format("ready {} {} {}", id_, plan_.generation, error.late ? std::min(kGrace, wait) : wait));
+    tell(*store_, tapir::format("ready {} {} {}", id_, plan_.generation, error.late ? std::min(kLateGrace, wait) : wait));
     plan_ = newest_plan(*store_, plan_.generation + 1, wait + more);
     if (plan_.status >= 0 || plan_.rank_of(id_) < 0) throw error;
     return !plan_.finished;

@@ -126,15 +126,17 @@ struct Rank {
   Pipe out, err;
   std::deque<std::string> last;  // of its standard error
 
-  void read(Pipe& p) {
+  /// False where nothing is there.
+  bool read(Pipe& p) {
     char buffer[4096];
     const ssize_t n = ::read(p.end.fd(), buffer, sizeof buffer);
     if (n > 0) p.line.append(buffer, size_t(n));
     for (size_t at; (at = p.line.find('\n')) != std::string::npos; p.line.erase(0, at + 1))
       print(p, p.line.substr(0, at));
-    if (n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN))) return;
+    if (n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN))) return n > 0;
     if (!p.line.empty()) print(p, std::exchange(p.line, {}));
     p.end.close();
+    return false;
   }
   void print(Pipe& p, const std::string& text) {
     std::fprintf(p.to, "[%d] %s\n", int(rank), text.c_str());
@@ -244,7 +246,7 @@ class Job {
     }
     if (plan_.status != 0 && now() >= r.stopped + (plan_.goes_on ? 0 : o_.grace)) r.killed = true, kill(r, SIGKILL);
     for (Pipe* p : {&r.out, &r.err})
-      if (r.ended && r.killed && p->end) r.read(*p);
+      while (r.ended && r.killed && p->end && r.read(*p)) {}
     return r.ended && (r.killed || (!r.out.end && !r.err.end));
   }
   static void kill(const Rank& r, int number) {

@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
   if (argc > 2) options.backend = argv[2];
   std::vector<Scenario> all{{"collectives", collectives}};
   for (const auto& more : {fault_scenarios(), training_scenarios(), sharding_scenarios(), compiled_scenarios(),
-                           nccl_scenarios(), nccl_mistakes(), nccl_async_scenarios()})
+                           elastic_scenarios(), nccl_scenarios(), nccl_mistakes(), nccl_async_scenarios()})
     all.insert(all.end(), more.begin(), more.end());
   for (const auto& [known, run] : all)
     if (name == known) try {

@@ -24,6 +24,7 @@ std::vector<Scenario> fault_scenarios();
 std::vector<Scenario> training_scenarios();
 std::vector<Scenario> sharding_scenarios();
 std::vector<Scenario> compiled_scenarios();
+std::vector<Scenario> elastic_scenarios();
 std::vector<Scenario> nccl_scenarios();
 std::vector<Scenario> nccl_mistakes();
 std::vector<Scenario> nccl_async_scenarios();
