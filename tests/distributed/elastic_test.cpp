@@ -1,0 +1,187 @@
+#include <tapir/distributed/elastic.h>
+
+#include <cstdlib>
+#include <random>
+
+#include <tapir/distributed/plan.h>
+#include <tapir/nn/linear.h>
+
+#include "../catch.h"
+#include "jobs.h"
+
+using namespace tapir_tests;
+
+namespace {
+
+/// The training of worker/elastic.cpp under tapir-run with these options.
+Ended train(const std::vector<std::string>& words, const std::string& faults, std::vector<std::string> more = {},
+            const std::string& backend = "tcp") {
+  const TemporaryFolder folder;
+  more.push_back("TAPIR_TEST_FILE=" + (folder / "run")), more.push_back("TAPIR_TEST_FAULTS=" + faults);
+  more.push_back("TAPIR_FLIGHT_DIR=" + (folder / "."));
+  return launch(words, {worker(), "elastic", backend}, more);
+}
+
+/// "final loss ... weights ... of N ranks" of the one that printed it last.
+std::string result(const Ended& e) {
+  const size_t at = e.output.rfind("final loss");
+  return at == std::string::npos ? "" : e.output.substr(at, e.output.find(',', at) - at);
+}
+
+const std::string& undisturbed() {
+  static const std::string text = [] {
+    const Ended e = train({"--nproc", "2", "--max-restarts", "1"}, "");
+    INFO(e.output);
+    CHECK((e.status == 0 && mentions(e.output, {"of 2 ranks, falls", "[0] left run", "[1] left run"})));
+    CHECK(!mentions(e.output, {"restarts"}));
+    return result(e);
+  }();
+  return text;
+}
+
+/// With those faults all ends as without.
+void same(const std::string& faults, int restarts, const std::vector<const char*>& said,
+          const std::vector<std::string>& more = {}, const std::string& backend = "tcp") {
+  INFO(faults);
+  CHECK(undisturbed().size() > 20);
+  const Ended e = train({"--nproc", "2", "--max-restarts", std::to_string(restarts)}, faults, more, backend);
+  INFO(e.output);
+  CHECK(e.status == 0);
+  CHECK(result(e) == undisturbed());
+  for (const char* words : said) CHECK(mentions(e.output, {words}));
+}
+
+}  // namespace
+
+TEST_CASE("elastic: a rank that dies is replaced, and the result is bitwise that of an undisturbed job") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  same("1 step 17 kill", 1, {"rank 1 is replaced", "[0] rank 0 of 2 from step 17", "[1] rank 1 of 2 from step 17"});
+  same("0 step 17 kill", 1, {"rank 0 is replaced", "[1] rank 1 of 2 from step 17"});
+  same("1 step 17 kill", 1, {"from step 15"}, {"TAPIR_TEST_EVERY=5"});  // committed every 5 steps
+  same("1 step 0 kill", 1, {"rank 1 is replaced"});
+  if (tapir::distributed::gloo_is_available()) same("1 step 17 kill", 1, {"rank 1 is replaced"}, {}, "gloo");
+}
+
+TEST_CASE("elastic: killed in a commit, in a recovery, before the first meeting, again and again") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  same("1 commit 20 kill", 1, {"rank 1 is replaced"});
+  same("0 commit 20 kill", 1, {"rank 0 is replaced"});
+  same("1 step 12 kill;2 restore 0 kill", 2, {"2 of 2 restarts"});  // the one that comes for it
+  same("1 step 12 kill;2 begin 0 kill", 2, {"2 of 2 restarts"});
+  same("0 step 12 kill;2 step 30 kill;3 step 44 kill", 3, {"3 of 3 restarts"});
+  same("1 begin 0 kill", 1, {});
+}
+
+TEST_CASE("elastic: a survivor dies in the recovery") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  const std::vector<std::string> three{"--nproc", "3", "--max-restarts", "2"};
+  const Ended plain = train(three, ""), e = train(three, "1 step 12 kill;0 restore 1 kill");
+  INFO(e.output);
+  CHECK((plain.status == 0 && e.status == 0 && result(e) == result(plain) && result(e).size() > 20));
+}
+
+TEST_CASE("elastic: where nobody is left all begin at the last checkpoint") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  same("0 step 25 kill;1 step 25 kill", 1, {"starting all ranks again (1 of 1)", "rank 0 of 2 from step 20"});
+}
+
+TEST_CASE("elastic: a rank is left out, and the others go on") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  const Ended e = train({"--nproc", "3", "--min-ranks", "2"}, "1 step 17 kill");
+  INFO(e.output);
+  CHECK((e.status == 0 && mentions(e.output, {"rank 1 is left out", "2 ranks go on", "of 2 ranks, falls"})));
+  CHECK(mentions(e.output, {"[0] rank 0 of 2 from step 17", "[1] rank 1 of 2 from step 17"}));
+  // The one restart replaces rank 1; then its replacement is left out.
+  const Ended both =
+      train({"--nproc", "2", "--max-restarts", "1", "--min-ranks", "1"}, "1 step 17 kill;2 step 30 kill");
+  INFO(both.output);
+  CHECK((both.status == 0 &&
+         mentions(both.output, {"rank 1 is replaced", "rank 1 is left out", "rank 0 of 1 from step 30", "falls"})));
+}
+
+TEST_CASE("elastic: below --min-ranks the job ends with the status of the rank that failed") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  const Ended e = train({"--nproc", "3", "--min-ranks", "2"}, "1 step 17 kill;2 step 30 throw");
+  INFO(e.output);
+  CHECK((e.status == 1 && mentions(e.output, {"rank 1 is left out", "rank 1 failed first, with status 1",
+                                              "FAILED elastic: a mistake of the program"})));
+  CHECK(!mentions(e.output, {"final loss"}));
+  CHECK(train({"--nproc", "2", "--min-ranks", "2"}, "1 step 17 kill").status == 137);
+}
+
+TEST_CASE("elastic: errors of the program leave run()") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  same("1 step 17 throw", 1, {"[1] FAILED elastic: a mistake of the program", "rank 1 is replaced"});
+  same("1 step 17 exit", 1, {"rank 1 is replaced"});  // it ends within run(), whatever its status
+  const Ended e = train({"--nproc", "2"}, "");        // tapir-run is to replace nobody
+  CHECK((e.status == 0 && result(e) == undisturbed()));
+  tapir::nn::Linear net(2, 2);
+  tapir::distributed::Elastic alone(net);
+  int64_t calls = 0;
+  CHECK(message_of<std::logic_error>([&] {
+          alone.run(
+              [&](const tapir::distributed::ProcessGroup& g, int64_t step) {
+                calls += g.size() * step;
+                throw std::logic_error("mine");
+              },
+              7);
+        }) == "mine");
+  CHECK(calls == 7);
+  CHECK(!tapir::distributed::is_initialized());
+  CHECK(mentions(message_of<tapir::ValueError>([&] { alone.commit(-1); }), {"[Elastic] expected a step from 0 on"}));
+}
+
+TEST_CASE("elastic: a rank that hangs is ended and replaced after the timeout") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  same("1 step 17 stop", 1, {"rank 1 did not come when the others met", "rank 1 is replaced"},
+       {"TAPIR_TEST_TIMEOUT=4"});
+}
+
+TEST_CASE("elastic: kills at random moments end in the same weights") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  const char* wanted = std::getenv("TAPIR_ELASTIC_TRIALS");
+  const int trials = wanted ? std::atoi(wanted) : 2;
+  std::mt19937 random(std::random_device{}());
+  int well = 0;
+  for (int i = 0; i < trials; ++i) {
+    const auto below = [&](int n) { return std::to_string(random() % unsigned(n)); };
+    const std::string faults = below(2) + " time " + below(400) + " kill;2 time " + below(400) + " kill";
+    const Ended e = train({"--nproc", "2", "--max-restarts", "2"}, faults);
+    const bool same = e.status == 0 && result(e) == undisturbed();
+    well += same;
+    INFO(faults << "\n" << e.output);
+    CHECK(same);
+  }
+  if (wanted) std::printf("%d of %d trials ended in the weights of the undisturbed job\n", well, trials);
+}
+
+TEST_CASE("tapir-run: --min-ranks for a program that knows nothing of it") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  const std::string script =
+      "test $RANK.$TORCHELASTIC_RESTART_COUNT = 1.0 && exit 3; sleep 1; echo $RANK $LOCAL_RANK of $WORLD_SIZE";
+  const Ended e = launch({"--nproc", "3", "--min-ranks", "2"}, {"/bin/sh", "-c", script});
+  INFO(e.output);
+  CHECK((e.status == 0 && mentions(e.output, {"rank 1 failed first, with status 3", "starting the other 2 ranks again",
+                                              "[0] 0 0 of 2", "[1] 1 2 of 2"})));
+  CHECK(launch({"--nproc", "2", "--min-ranks", "2"}, {"/bin/sh", "-c", script}).status == 3);
+  CHECK(launch({"--nproc", "2", "--min-ranks", "3"}, {"/bin/true"}).status == 2);
+}
+
+TEST_CASE("plans survive the store, what is none is refused") {
+  using namespace tapir::distributed;
+  const Plan plan{
+      .generation = 3, .status = -1, .first = 7, .goes_on = true, .finished = false, .members = {{1, 0, 1}, {9, 2, 0}}};
+  const Plan back = plan_of(text_of(plan));
+  CHECK((text_of(back) == text_of(plan) && back.rank_of(9) == 1 && back.rank_of(7) == -1 && back.goes_on));
+  for (const char* text : {"", "1 -1 -1 0 0 2\n1 0 0\n", "x", "1 -1 -1 7 0 0"})
+    CHECK(mentions(message_of<tapir::RuntimeError>([&] { plan_of(text); }), {"expected a plan"}));
+}
+
+TEST_CASE("a peer's end is a PeerError, on the first call and on later ones") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const char* name : {"peer_error", "peer_late"}) {
+    const auto ended = run_ranks(name, 2, 2);
+    INFO(ended[0].output);
+    CHECK(ended[0].status == 0);
+  }
+}
