@@ -125,7 +125,7 @@ Plan Coordinator::next() {
 }
 
 void Coordinator::begin(const Plan& plan) {
-  say(plan);
+  news_ += change_to(plan);
   if (plan.finished) {
     if (status_ == 0 && !lost_.empty()) status_ = lost_[0].status;
     for (const Plan::Member& m : plan.members) done_.insert(m.id);
@@ -138,25 +138,24 @@ void Coordinator::begin(const Plan& plan) {
   store_.set(plan_key(plan.generation), text_of(plan));
 }
 
-void Coordinator::say(const Plan& plan) const {
-  const int left = int(plan.members.size());
-  if (plan.status >= 0 || plan.generation == 0) return;
-  if (!plan.goes_on && !plan.finished) {
-    if (restarts_then_ > restarts_)
-      std::fprintf(stderr, "tapir-run: starting all ranks again (%d of %d)\n", int(restarts_then_),
-                   int(limits_.restarts));
-    else std::fprintf(stderr, "tapir-run: starting the other %d ranks again\n", left);
-    return;
-  }
+std::string Coordinator::change_to(const Plan& plan) const {
+  const auto left = plan.members.size();
+  if (plan.status >= 0 || plan.generation == 0) return {};
+  if (!plan.goes_on && !plan.finished)
+    return restarts_then_ > restarts_
+               ? tapir::format("tapir-run: starting all ranks again ({} of {})\n", restarts_then_, limits_.restarts)
+               : tapir::format("tapir-run: starting the other {} ranks again\n", left);
+  std::string text;
   for (const Lost& l : lost_) {
     const int64_t rank = plan_.rank_of(l.id);
     const Plan::Member& was = plan_.members[size_t(rank)];
     const bool replaced = std::any_of(plan.members.begin(), plan.members.end(),
                                       [&](const auto& m) { return m.node == was.node && m.local == was.local; });
-    std::fprintf(stderr, "tapir-run: rank %d is %s\n", int(rank), replaced ? "replaced" : "left out");
+    text += tapir::format("tapir-run: rank {} is {}\n", rank, replaced ? "replaced" : "left out");
   }
-  std::fprintf(stderr, "tapir-run: %d ranks %s (%d of %d restarts)\n", left,
-               plan.finished ? "come to their end" : "go on", int(restarts_then_), int(limits_.restarts));
+  if (plan.finished) return text + "tapir-run: the training is over: the others come to their ends\n";
+  return text + tapir::format("tapir-run: going on with {} {} ({} of {} restarts)\n", left,
+                              left == 1 ? "rank" : "ranks", restarts_then_, limits_.restarts);
 }
 
 }  // namespace tapir::inline v0::distributed

@@ -2,6 +2,8 @@
 // Which processes a job has: the part of tapir-run that decides, at the store of machine 0.
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "../plan.h"
 
@@ -19,6 +21,8 @@ class Coordinator {
   Coordinator(Store& store, int64_t nodes, int64_t processes_each, const JobLimits& limits);
   /// Hears what was told, and writes the next plan where there is to be one.
   void tick();
+  /// What the last plan changes, in lines for the user; once.
+  std::string news() { return std::exchange(news_, {}); }
   /// Machines that take part.
   int64_t nodes() const { return nodes_ - int64_t(lost_nodes_.size()); }
 
@@ -36,12 +40,13 @@ class Coordinator {
   bool is_over() const;
   Plan next();
   void begin(const Plan& plan);
-  void say(const Plan& plan) const;
+  std::string change_to(const Plan& plan) const;
 
   Store& store_;
   const int64_t nodes_;
   JobLimits limits_;
   Plan plan_;
+  std::string news_;
   int64_t heard_ = 0, next_id_ = 0, status_ = 0;
   int64_t restarts_ = 0, restarts_then_ = 0;  // used so far, and with what next() gave
   bool interrupted_ = false, elastic_ = false, meeting_over_ = false;

@@ -220,6 +220,7 @@ class Job {
     if (waits) return false;
     for (Rank& r : ranks_)
       if (plan_.rank_of(r.id) < 0) report(r);
+    if (coordinator_) std::fputs(coordinator_->news().c_str(), stderr);
     std::erase_if(ranks_, [this](const Rank& r) { return plan_.rank_of(r.id) < 0; });
     if (plan_.status >= 0) return true;
     bool any = bool(server_);  // the store stays
@@ -330,7 +331,7 @@ class Job {
   /// How a rank failed: the first of all, and each that the job goes on without.
   void report(const Rank& r) const {
     if (r.id != plan_.first && !(plan_.goes_on && r.status != 0)) return;
-    const char* first = r.id == plan_.first ? " first" : "";
+    const char* first = plan_.goes_on ? "" : " first";
     if (WIFEXITED(r.status))
       std::fprintf(stderr, "tapir-run: rank %d failed%s, with status %d", int(r.rank), first, WEXITSTATUS(r.status));
     else
