@@ -32,7 +32,10 @@ void Coordinator::tick() {
   if (plan_.status >= 0) return;
   look_for_silent_machines();
   look_for_late_ranks();
-  if (is_over()) return begin({.generation = plan_.generation + 1, .status = status_});
+  if (is_over()) {
+    if (failed_.id < 0) return begin({.generation = plan_.generation + 1, .status = 0});
+    elastic_ = false, lost_ = {failed_};  // the others have come to their ends: now as with any program
+  }
   if (lost_.empty() && ready_.empty()) return;
   if (elastic_ && !lost_.empty() && !std::exchange(meeting_over_, true))  // who is on the way to it turns round
     end_meeting(store_, meeting_prefix(plan_.generation), "a rank is gone", int(plan_.members.size()));
@@ -100,36 +103,39 @@ bool Coordinator::is_over() const {
                                       [this](const auto& m) { return ended_.contains(m.id); });
 }
 
-/// After what was lost. Where the training is over, the others come to their ends, and the job's is that of who was lost.
+/// After what was lost. Where the training is over the others come to their ends first.
 Plan Coordinator::next() {
   const bool anyone =
       std::any_of(plan_.members.begin(), plan_.members.end(), [this](const auto& m) { return !is_lost(m.id); });
   Plan p{.generation = plan_.generation + 1, .goes_on = elastic_ && anyone};
-  p.finished = elastic_ && !done_.empty();
-  if (!lost_.empty()) p.first = lost_[0].id;
   restarts_then_ = restarts_;
+  if (elastic_ && !done_.empty()) {
+    p.finished = true, p.members = plan_.members;
+    return p;
+  }
+  if (!lost_.empty()) p.first = lost_[0].id;
   const auto may_restart = [this] { return restarts_then_ < limits_.restarts && ++restarts_then_; };
-  const bool at_once = (!p.goes_on || lost_.empty()) && !p.finished;  // one restart for all
-  const bool again = at_once && may_restart();
+  const bool again = (!p.goes_on || lost_.empty()) && may_restart();  // one restart for all
   int64_t id = next_id_;
   for (const Plan::Member& m : plan_.members) {
     const bool lives = !lost_nodes_.contains(m.node);
-    if (p.finished || p.goes_on) {
-      if (!is_lost(m.id)) p.members.push_back(m);
-      else if (!p.finished && lives && may_restart()) p.members.push_back({id++, m.node, m.local});
+    if (p.goes_on && !is_lost(m.id)) p.members.push_back(m);
+    else if (p.goes_on) {
+      if (lives && may_restart()) p.members.push_back({id++, m.node, m.local});
     } else if (lives && (again || m.id != p.first)) p.members.push_back({id++, m.node, m.local});
   }
   const bool enough = int64_t(p.members.size()) >= limits_.least && (again || !lost_.empty()) && !interrupted_;
-  if (enough || p.finished) return p;
+  if (enough) return p;
   return {.generation = p.generation, .status = lost_.empty() ? 1 : lost_[0].status, .first = p.first};
 }
 
 void Coordinator::begin(const Plan& plan) {
   news_ += change_to(plan);
   if (plan.finished) {
-    if (status_ == 0 && !lost_.empty()) status_ = lost_[0].status;
+    if (failed_.id < 0 && !lost_.empty()) failed_ = lost_[0];
+    for (const Lost& l : lost_) ended_.insert(l.id);
     for (const Plan::Member& m : plan.members) done_.insert(m.id);
-  } else done_.clear(), ended_.clear();
+  } else done_.clear(), ended_.clear(), failed_ = {};
   plan_ = plan;
   for (const Plan::Member& m : plan.members) next_id_ = std::max(next_id_, m.id + 1);
   restarts_ = restarts_then_, elastic_ = plan.goes_on || plan.finished;
@@ -145,6 +151,7 @@ std::string Coordinator::change_to(const Plan& plan) const {
     return restarts_then_ > restarts_
                ? tapir::format("tapir-run: starting all ranks again ({} of {})\n", restarts_then_, limits_.restarts)
                : tapir::format("tapir-run: starting the other {} ranks again\n", left);
+  if (plan.finished) return "tapir-run: the training is over: the others come to their ends\n";
   std::string text;
   for (const Lost& l : lost_) {
     const int64_t rank = plan_.rank_of(l.id);
@@ -153,7 +160,6 @@ std::string Coordinator::change_to(const Plan& plan) const {
                                       [&](const auto& m) { return m.node == was.node && m.local == was.local; });
     text += tapir::format("tapir-run: rank {} is {}\n", rank, replaced ? "replaced" : "left out");
   }
-  if (plan.finished) return text + "tapir-run: the training is over: the others come to their ends\n";
   return text + tapir::format("tapir-run: going on with {} {} ({} of {} restarts)\n", left,
                               left == 1 ? "rank" : "ranks", restarts_then_, limits_.restarts);
 }

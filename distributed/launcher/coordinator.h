@@ -28,8 +28,7 @@ class Coordinator {
 
  private:
   struct Lost {
-    int64_t id;
-    int64_t status;
+    int64_t id = -1, status = 0;
   };
   void take(const std::string& event);
   void lose(int64_t id, int64_t status);
@@ -47,11 +46,12 @@ class Coordinator {
   JobLimits limits_;
   Plan plan_;
   std::string news_;
-  int64_t heard_ = 0, next_id_ = 0, status_ = 0;
+  int64_t heard_ = 0, next_id_ = 0;
   int64_t restarts_ = 0, restarts_then_ = 0;  // used so far, and with what next() gave
   bool interrupted_ = false, elastic_ = false, meeting_over_ = false;
   std::map<int64_t, double> beats_;  // of machines that have been there
   std::set<int64_t> lost_nodes_, ended_, done_, ready_;
+  Lost failed_;             // when the training was over
   std::vector<Lost> lost_;  // in the order of their ends
   double since_ = 0, deadline_ = 0, ticked_ = 0;
 };

@@ -202,13 +202,15 @@ class Job {
   bool is_elastic() const { return o_.max_restarts > 0 || o_.min_ranks < o_.nproc * o_.nnodes; }
 
   /// Tells that this machine is there, and looks for a plan.
-  void look() {
+  void look() try {
     next_look_ = now() + 0.1;
     if (!server_ && now() >= next_beat_) {
       next_beat_ = now() + o_.silence / 8;
       tell(*store_, tapir::format("beat {}", node_));
     }
     if (store_->has(plan_key(plan_.generation + 1))) plan_ = newest_plan(*store_, plan_.generation + 1, kWait);
+  } catch (const RuntimeError& e) {
+    fail(ErrorKind::Runtime, "[tapir-run] expected the first machine to answer, got: {}", e.what());
   }
 
   /// Ends who is no member any more, then starts who is a new one. True when the job is over here.

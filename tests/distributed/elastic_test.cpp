@@ -80,6 +80,13 @@ TEST_CASE("elastic: a survivor dies in the recovery") {
   CHECK((plain.status == 0 && e.status == 0 && result(e) == result(plain) && result(e).size() > 20));
 }
 
+TEST_CASE("elastic: a rank dies when the training is over") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  same("1 last 0 kill", 1, {"rank 1 is replaced", "from step 60"});  // not on all yet
+  same("0 end 0 kill", 1, {"[1] left run", "the training is over", "starting all ranks again (1 of 1)"});
+  CHECK(train({"--nproc", "2", "--max-restarts", "1"}, "0 end 0 kill;2 end 0 kill").status == 137);
+}
+
 TEST_CASE("elastic: where nobody is left all begin at the last checkpoint") {
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
   same("0 step 25 kill;1 step 25 kill", 1, {"starting all ranks again (1 of 1)", "rank 0 of 2 from step 20"});

@@ -34,6 +34,37 @@ for backend in tcp gloo; do
   else verdict "two hosts, $backend" $code "$work/hosts"; fi
 done
 
+# Three machines on a bridge; the link of one is cut at a random moment while they train. The other two go on without it, and it does not
+# go on alone. TAPIR_ELASTIC_TRIALS says how often.
+three='mount -t tmpfs none /run && ip link set lo up && ip link add name bridge0 type bridge && ip link set bridge0 up &&
+  for n in 1 2 3; do ip netns add m$n && ip link add v$n type veth peer name p$n && ip link set v$n netns m$n &&
+    ip link set p$n master bridge0 up && ip netns exec m$n ip link set lo up && ip netns exec m$n ip link set v$n up &&
+    ip netns exec m$n ip addr add 10.9.0.$n/24 dev v$n || exit 9; done'
+for trial in $(seq "${TAPIR_ELASTIC_TRIALS:-1}") last; do
+  limits="--min-ranks 4"
+  [ $trial = last ] && limits="--min-ranks 5"
+  rm -rf "$work"/run*
+  TAPIR_STORE_SECRET=$TAPIR_STORE_SECRET unshare --user --map-root-user --net --mount bash -c "($three) || exit 77
+    export TAPIR_TEST_PACE=100000
+    for n in 1 2 3; do (
+      TAPIR_TEST_FILE='$work/run'\$n ip netns exec m\$n timeout 100 '$build/tapir-run' --nproc 2 --nnodes 3 --node-rank \$((n - 1)) \
+        --rdzv 10.9.0.1:29400 --silence 4 $limits '$worker' elastic > '$work/run'\$n.out 2>&1; echo \$? > '$work/run'\$n.status) & done
+    for i in \$(seq 600); do grep -q 'rank 5 of 6 from step 0' '$work/run3.out' && break; sleep 0.1; done
+    sleep $((RANDOM % 4)).$((RANDOM % 10)); ip link set p3 down; wait" > "$work/three" 2>&1
+  code=$?
+  cat "$work"/run*.out >> "$work/three" 2> /dev/null
+  statuses=$(cat "$work"/run*.status 2> /dev/null | tr '\n' ' ')
+  if [ $code = 77 ] || [ $code = 1 ] && grep -q "unshare\|Operation not permitted\|ip: " "$work/three"; then skip "no network namespaces here"; break
+  elif grep -q "Tapir built with libcrypto" "$work/three"; then skip "built without libcrypto"; break; fi
+  if [ "$limits" = "--min-ranks 4" ]; then
+    [ "$statuses" = "0 0 2 " ] && grep -q "machine 2 has said nothing for 4 s" "$work/run1.out" && grep -q "final loss.*of 4 ranks, falls" "$work/run1.out" &&
+      ! grep -q "final loss" "$work/run3.out"
+  else
+    [ "$statuses" = "1 1 2 " ] && ! grep -q "final loss" "$work/three"
+  fi
+  verdict "a machine of three is lost, $limits: $statuses" $? "$work/three"
+done
+
 port=$((20000 + $$ % 20000))  # Slurm's rule makes it of the job's number
 for rank in 0 1; do
   SLURM_PROCID=$rank SLURM_NTASKS=2 SLURM_LOCALID=$rank SLURM_NTASKS_PER_NODE=2 SLURM_JOB_ID=$port \

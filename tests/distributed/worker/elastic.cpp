@@ -122,9 +122,11 @@ void elastic() {
           std::printf("final loss %a weights %a of %d ranks, %s\n", loss_now(), sum, int(g.size()),
                       loss_now() < 0.5 * first ? "falls" : "");
         std::fflush(stdout);
+        reach("last", 0);
       },
       begin);
   EXPECT(!distributed::is_initialized());
+  reach("end", 0);
   std::printf("left run\n");
 }
 
