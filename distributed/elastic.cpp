@@ -64,10 +64,17 @@ class Seat {
   /// Waits for a plan without those that are gone: true where the training goes on, false where it is over, the error where this job ends.
   bool go_on(const PeerError& error) {
     const double wait = options_.timeout, more = 60;  // for the launcher
-    tell(*store_, tapir::format("ready {} {} {}", id_, plan_.generation, error.late ? std::min(kLateGrace, wait) : wait));
+    tell(*store_,
+         tapir::format("ready {} {} {}", id_, plan_.generation, error.late ? std::min(kLateGrace, wait) : wait));
     plan_ = newest_plan(*store_, plan_.generation + 1, wait + more);
     if (plan_.status >= 0 || plan_.rank_of(id_) < 0) throw error;
     return !plan_.finished;
+  }
+
+  /// Before a rank leaves its group, others may know that one is gone.
+  void check_all_there() {
+    if (is_meeting_over(*store_, meeting_prefix(plan_.generation)))
+      throw PeerError("[Elastic] expected all ranks to be there, got word of one that is gone", false);
   }
 
   void done() { tell(*store_, tapir::format("done {} {}", id_, plan_.generation)); }
@@ -86,6 +93,7 @@ class Seat {
 struct ElasticState {
   Elastic::Source source;
   ProcessGroupOptions options;
+  std::unique_ptr<Seat> seat = {};  // none: a rank that is gone ends all
   ProcessGroup group = {};
   StateDict committed = {};
   int64_t step = 0;
@@ -126,6 +134,7 @@ void Elastic::commit(int64_t step) {
   if (modes.recorder)
     modes.recorder->host_acts("[Elastic] expected commit() outside of compile(): a replay would leave it out");
   ElasticState& s = *state_;
+  if (s.seat && s.group) s.seat->check_all_there();
   if (s.group) {
     GroupState& group = GroupState::of(s.group);
     group.settle();  // weights may come of a collective that is to fail yet
@@ -138,8 +147,8 @@ void Elastic::run_body(const Body& body, int64_t step) {
   ElasticState& s = *state_;
   commit(step);
   const char* place = std::getenv("TAPIR_ELASTIC");
-  std::unique_ptr<Seat> seat;
-  if (place && !s.options.launch.rank) seat = std::make_unique<Seat>(place, s.options);
+  if (place && !s.options.launch.rank) s.seat = std::make_unique<Seat>(place, s.options);
+  Seat* const seat = s.seat.get();
   struct Leave {  // whichever way
     ProcessGroup& group;
     ~Leave() {

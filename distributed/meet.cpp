@@ -20,10 +20,9 @@ std::string rank_key(const std::string& prefix, int rank) { return tapir::format
 struct Meeting {
   Store& store;
   const TransportOptions& o;
-  const std::string over = over_key(o.prefix);
   std::string key(int rank) const { return rank_key(o.prefix, rank); }
   /// Why it is over; empty while it is not.
-  std::string verdict() { return store.has(over) ? store.get(over) : ""; }
+  std::string verdict() { return is_meeting_over(store, o.prefix) ? store.get(over_key(o.prefix)) : ""; }
   [[noreturn]] void refuse(const std::string& why) {
     linger();
     fail(ErrorKind::Runtime, "[init_process_group] expected rank {} of {} to meet the others within {} s; {}", o.rank,
@@ -52,6 +51,8 @@ void end_meeting(Store& store, const std::string& prefix, const std::string& why
   for (int r = 0; r < ranks; ++r)
     if (!store.has(rank_key(prefix, r))) store.set(rank_key(prefix, r), "");
 }
+
+bool is_meeting_over(Store& store, const std::string& prefix) { return store.has(over_key(prefix)); }
 
 std::vector<std::string> meet(Store& store, const TransportOptions& o, const std::string& mine) {
   const double deadline = now() + o.init_timeout;

@@ -104,6 +104,7 @@ struct TransportOptions {
 };
 /// Why nobody waits any more for ranks 0 to ranks - 1 of the meeting under that prefix; the first reason is everybody's.
 void end_meeting(Store& store, const std::string& prefix, const std::string& why, int ranks);
+bool is_meeting_over(Store& store, const std::string& prefix);
 /// Leaves this rank's text in the store and returns those of all; RuntimeError lists the ranks that did not come in time.
 std::vector<std::string> meet(Store& store, const TransportOptions& options, const std::string& mine);
 std::unique_ptr<Transport> make_tcp(Store& store, const TransportOptions& options);

@@ -40,10 +40,9 @@ void Coordinator::tick() {
   if (elastic_ && !lost_.empty() && !std::exchange(meeting_over_, true))  // who is on the way to it turns round
     end_meeting(store_, meeting_prefix(plan_.generation), "a rank is gone", int(plan_.members.size()));
   const Plan plan = next();
-  const bool waits = plan.goes_on ? std::any_of(plan_.members.begin(), plan_.members.end(),
-                                                [this](const auto& m) { return !has_answered(m.id); })
-                                  : now() < since_ + kLastWords;
-  if (!waits) begin(plan);
+  const bool all =
+      std::all_of(plan_.members.begin(), plan_.members.end(), [this](const auto& m) { return has_answered(m.id); });
+  if (plan.goes_on || lost_.empty() ? all : now() >= since_ + kLastWords) begin(plan);
 }
 
 void Coordinator::take(const std::string& event) {

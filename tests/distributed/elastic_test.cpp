@@ -144,6 +144,31 @@ TEST_CASE("elastic: a rank that hangs is ended and replaced after the timeout") 
        {"TAPIR_TEST_TIMEOUT=4"});
 }
 
+TEST_CASE("elastic: the launcher of a machine dies, or is held up: the others go on") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const char* fault : {"1 step 17 orphan", "1 step 17 halt"}) {
+    const TemporaryFolder folder;
+    const std::string other = folder / "other", port = std::to_string(20000 + getpid() % 20000);
+    const std::string machine = build_folder() +
+                                "/tapir-run --nnodes 2 --nproc 1 --min-ranks 1 --silence 3 --rdzv 127.0.0.1:" + port +
+                                " --node-rank ",
+                      program = " " + worker() + " elastic ";
+    const std::string script = machine + "1" + program + "> " + other + " 2>&1 & second=$!\n" + machine + "0" +
+                               program + "\ncode=$?; kill -CONT $second; wait $second; echo second $?; exit $code";
+    const Ended e = Process({"/bin/bash", "-c", script},
+                            {"TAPIR_TEST_FILE=" + (folder / "run"), std::string("TAPIR_TEST_FAULTS=") + fault,
+                             "TAPIR_STORE_SECRET=0123456789abcdef", "OMP_NUM_THREADS=1", "TAPIR_TEST_PACE=120000"},
+                            folder / "out")
+                        .end(kHangs);
+    INFO(fault << "\n" << e.output << "\n" << slurp(other));
+    if (mentions(e.output, {"Tapir built with libcrypto"})) SKIP_TEST("built without libcrypto");
+    CHECK((e.status == 0 &&
+           mentions(e.output, {"machine 1 has said nothing for 3 s", "rank 1 is left out", "of 1 ranks, falls"})));
+    const bool halted = std::string(fault).ends_with("halt");
+    CHECK(mentions(e.output, {halted ? "second 2" : "second 137"}));
+  }
+}
+
 TEST_CASE("elastic: kills at random moments end in the same weights") {
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
   const char* wanted = std::getenv("TAPIR_ELASTIC_TRIALS");

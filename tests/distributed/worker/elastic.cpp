@@ -1,5 +1,6 @@
 // Training that goes on when ranks are gone. TAPIR_TEST_FAULTS says what happens to which process: "ID WHERE STEP HOW;..." with the number that
-// tapir-run gave the process, where (begin, step, commit, restore, or time: then milliseconds stand for the step) and how (kill, stop, throw, exit).
+// tapir-run gave the process, where (begin, step, commit, restore, or time: then milliseconds stand for the step) and how (kill, stop, throw, exit;
+// orphan: its launcher is killed; halt: that is stopped).
 #include <csignal>
 #include <sstream>
 #include <thread>
@@ -39,6 +40,8 @@ void happen(const std::string& how) {
   if (how == "stop") raise(SIGSTOP);
   if (how == "throw") throw std::runtime_error("a mistake of the program");
   if (how == "exit") std::exit(0);
+  if (how == "orphan") kill(getppid(), SIGKILL), sleep(10);
+  if (how == "halt") kill(getppid(), SIGSTOP);
 }
 
 void reach(const char* where, int64_t step) {
