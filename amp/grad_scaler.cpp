@@ -1,5 +1,6 @@
 #include "grad_scaler.h"
 
+#include <cmath>
 #include <limits>
 
 #include "../autograd/grad_batches.h"
@@ -9,9 +10,20 @@
 
 namespace tapir::inline v0::amp {
 
+/// Scales are float32: 0 and infinity make every gradient NaN.
+static void check_scale(const char* what, double scale) {
+  check(scale >= std::numeric_limits<float>::min() && scale <= std::numeric_limits<float>::max(),
+        "[GradScaler] expected {} above 0 that float32 can hold, got {}", what, scale);
+}
+
+static void check_there(const Tensor& scale) {
+  check(scale.defined(), "[GradScaler] expected a scaler, got one that was moved from");
+}
+
 GradScaler::GradScaler(const GradScalerOptions& o) : options_(o) {
-  check(o.init_scale > 0, "[GradScaler] expected an init_scale above 0, got {}", o.init_scale);
-  check(o.growth_factor > 1, "[GradScaler] expected a growth_factor above 1, got {}", o.growth_factor);
+  check_scale("an init_scale", o.init_scale);
+  check(o.growth_factor > 1 && std::isfinite(o.growth_factor),
+        "[GradScaler] expected a finite growth_factor above 1, got {}", o.growth_factor);
   check(o.backoff_factor > 0 && o.backoff_factor < 1, "[GradScaler] expected a backoff_factor in (0, 1), got {}",
         o.backoff_factor);
   check(o.growth_interval > 0, "[GradScaler] expected a growth_interval above 0, got {}", o.growth_interval);
@@ -22,13 +34,15 @@ GradScaler::GradScaler(const GradScalerOptions& o) : options_(o) {
 
 /// Scale and tracker move to where they are needed, once.
 void GradScaler::follow(Device device) {
+  check_there(scale_);
   if (scale_.device() == device) return;
   scale_ = to(scale_, device, true), growth_tracker_ = to(growth_tracker_, device, true);
 }
 
 Tensor GradScaler::scale(const Tensor& loss) {
   if (!options_.enabled) return loss;
-  check(is_floating(loss.dtype()), "[GradScaler] expected a loss of floating-point dtype, got {}", loss);
+  check(loss.defined() && is_floating(loss.dtype()), "[GradScaler] expected a loss of floating-point dtype, got {}",
+        loss);
   follow(loss.device());
   return mul(loss, scale_);
 }
@@ -128,14 +142,19 @@ void GradScaler::update() {
 }
 
 void GradScaler::update(double new_scale) {
-  check(new_scale > 0, "[GradScaler] expected a new scale above 0, got {}", new_scale);
+  check_scale("a new scale", new_scale);
   if (!options_.enabled) return;
+  check_there(scale_);
   NoGrad guard;
   scale_.fill_(new_scale);
   uses_.clear();
 }
 
-double GradScaler::get_scale() const { return options_.enabled ? scale_.item() : 1; }
+double GradScaler::get_scale() const {
+  if (!options_.enabled) return 1;
+  check_there(scale_);
+  return scale_.item();
+}
 
 Tensor GradScaler::found_inf(const optim::Optimizer& optimizer) const {
   for (const Use& u : uses_)
@@ -166,12 +185,20 @@ void GradScaler::load_state_dict(const StateDict& state) {
       "growth_interval and _growth_tracker");
   check_names("GradScaler", state);
   GradScalerOptions o = options_;
-  const double scale = state.at("scale").item(), tracker = state.at("_growth_tracker").item();
+  const auto number = [&](const char* entry) {
+    const Tensor& x = state.at(entry);
+    check(x.defined() && x.numel() == 1, "[GradScaler] expected one number in {}, got {}", entry, x);
+    return x.item();
+  };
+  const double scale = number("scale"), tracker = number("_growth_tracker"), interval = number("growth_interval");
+  check_scale("a scale", scale);
   o.init_scale = scale;
-  o.growth_factor = state.at("growth_factor").item(), o.backoff_factor = state.at("backoff_factor").item();
-  o.growth_interval = int64_t(state.at("growth_interval").item());
+  o.growth_factor = number("growth_factor"), o.backoff_factor = number("backoff_factor");
+  check(interval > 0 && interval < 0x1p63, "[GradScaler] expected a growth_interval above 0, got {}", interval);
+  o.growth_interval = int64_t(interval);
   GradScaler checked(o);
-  check(tracker >= 0, "[GradScaler] expected a _growth_tracker of at least 0, got {}", tracker);
+  check(tracker >= 0 && tracker < 0x1p31, "[GradScaler] expected a _growth_tracker from 0 to 2^31 - 1, got {}",
+        tracker);
   options_ = o;
   NoGrad guard;
   scale_.fill_(scale), growth_tracker_.fill_(tracker);

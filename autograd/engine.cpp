@@ -44,6 +44,8 @@ void add_in_place(const Tensor& a, const Tensor& b) {
   bump_version(a);
 }
 
+constexpr int kMostPasses = 100;               // each takes some KB of the stack
+constinit thread_local int passes = 0;         // that run in this thread, one inside another
 constinit thread_local bool retained = false;  // is the graph, by the backward pass that runs in this thread
 
 /// returns_part(): which positions of an input's gradient a node returned.
@@ -160,6 +162,11 @@ class Engine {
         first_(first) {}
 
   std::vector<Tensor> run(std::span<const Edge> roots, std::span<Tensor> gradients) {
+    check(passes < kMostPasses,
+          "[backward] expected at most {} backward passes inside one another, got more: does a hook or a custom "
+          "backward begin the pass that it is part of?",
+          kMostPasses);
+    const ScopedMode<int> inside(passes, passes + 1);
     ScopedMode<AutocastRegion*> off(modes.autocast, nullptr);  // gradients run in the dtypes that the forward recorded
     discover(roots);
     if (!wanted_.empty()) find_needed();

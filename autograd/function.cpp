@@ -12,6 +12,13 @@ Tensor FunctionContext::saved(int64_t i) const {
   return saved_[size_t(i)].unpack(node_);
 }
 
+bool FunctionContext::needs_input_grad(int64_t i) const {
+  const int64_t inputs = node_ ? int64_t(node_->num_edges) : 64;
+  check(i >= 0 && i < inputs, "[{}] expected an input below {}, got {}", node_ ? node_->name : "needs_input_grad",
+        inputs, i);
+  return needs_[i];
+}
+
 Grads FunctionNode::apply(const Grads& g, Needs needs) {
   context_.needs_ = needs;
   Grads inputs = backward(g);

@@ -34,7 +34,7 @@ class FunctionContext {
   /// An output that gets no gradient; integer outputs never get one.
   void mark_non_differentiable(const Tensor& output) { constants_.push_back(output); }
   /// Is the gradient of input i wanted?
-  bool needs_input_grad(int64_t i) const { return needs_[i]; }
+  bool needs_input_grad(int64_t i) const;
 
  private:
   friend class FunctionNode;
@@ -81,6 +81,7 @@ template <class F> struct CustomNode final : FunctionNode {
       FunctionContext context;
       return forward(f, context);
     }
+    check(name != nullptr, "[apply_function] expected a name, got a null pointer");
     const std::vector<Tensor> inputs{x...};
     const uint64_t versions = versions_of(inputs);
     auto* node = NodeBuilder::make<CustomNode>(name, std::span(inputs), std::move(f));

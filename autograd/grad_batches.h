@@ -16,6 +16,7 @@ struct GradBatch {
 inline std::vector<GradBatch> grads_of(const char* op, const std::vector<Tensor>& params) {
   std::vector<GradBatch> out;
   for (const Tensor& p : params) {
+    check(p.defined(), "[{}] expected tensors, got an undefined one at position {}", op, int64_t(&p - params.data()));
     const Tensor& g = p.grad();
     if (!g.defined()) continue;
     check_writable(op, g);

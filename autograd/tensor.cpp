@@ -54,6 +54,7 @@ void Tensor::set_grad(const Tensor& g) const {
           "[set_grad] expected a gradient whose elements have places of their own, got strides {} for shape {} (an "
           "expanded tensor: clone() it)",
           g.strides(), g.shape());
+    check(!g.is_same(*this), "[set_grad] expected another tensor as the gradient, got {} itself: detach() it", g);
   } else if (!TapeMeta::find(*this)) return;
   TapeMeta& meta = TapeMeta::of(*this);
   (meta.retained ? *meta.retained : meta.grad) = g;

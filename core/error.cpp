@@ -31,6 +31,25 @@ void append(std::string& out, const FormatArg& a) {
   }
 }
 
+/// A message that a log or a terminal can show: control characters as \\xNN, and of texts beyond kMostText bytes the ends.
+std::string printable(std::string text) {
+  constexpr size_t kMostText = 1 << 14;
+  if (text.size() > kMostText)
+    text = text.substr(0, kMostText / 2) + "... (" + std::to_string(text.size()) + " bytes) ..." +
+           text.substr(text.size() - kMostText / 4);
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte >= 32 && byte != 127) || c == '\n' || c == '\t') {
+      out += c;
+      continue;
+    }
+    constexpr const char* digits = "0123456789abcdef";
+    out += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string format_args(std::string_view text, const FormatArg* args, int count) {
@@ -44,7 +63,7 @@ std::string format_args(std::string_view text, const FormatArg* args, int count)
 }
 
 void fail_args(ErrorKind kind, std::string_view text, const FormatArg* args, int count) {
-  std::string message = format_args(text, args, count);
+  const std::string message = printable(format_args(text, args, count));
   switch (kind) {
     case ErrorKind::Value: throw ValueError(message);
     case ErrorKind::Runtime: throw RuntimeError(message);

@@ -46,7 +46,10 @@ class StateDict {
   void append(std::string name, Tensor value) { items_.emplace_back(std::move(name), std::move(value)); }
   /// Adds every item of `other` under prefix + name.
   void merge(std::string_view prefix, const StateDict& other) {
-    for (auto& [n, t] : other.items_) items_.emplace_back(std::string(prefix) + n, t);
+    const size_t count = other.items_.size();  // which may be this one
+    items_.reserve(items_.size() + count);
+    for (size_t i = 0; i < count; ++i)
+      items_.emplace_back(std::string(prefix) + other.items_[i].first, other.items_[i].second);
   }
   size_t size() const { return items_.size(); }
   bool empty() const { return items_.empty(); }

@@ -222,6 +222,8 @@ std::string BPETokenizer::decode(const std::vector<int64_t>& tokens, const BPEDe
   return out;
 }
 std::string BPETokenizer::decode(const Tensor& tokens, const BPEDecodeOptions& options) const {
+  check(tokens.defined() && !is_floating(tokens.dtype()) && tokens.dtype() != kBool,
+        "[BPETokenizer] expected tokens of an integer dtype, got {}", tokens);
   return decode(tokens.to_vector<int64_t>(), options);
 }
 std::string BPETokenizer::decode(int64_t token) const { return token_of(*model_, token).bytes; }

@@ -18,7 +18,7 @@ uint8_t blend(double a, double b, double factor) {
 }
 
 void check_factor(const char* op, double factor) {
-  check(factor >= 0 && std::isfinite(factor), "[{}] expected a finite factor from 0 on, got {}", op, factor);
+  check(factor >= 0 && factor <= 1e6, "[{}] expected a factor from 0 to 1000000, got {}", op, factor);
 }
 
 /// table[channel][byte], filled by make(histogram, table) for each channel.

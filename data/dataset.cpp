@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "../core/checks.h"
 #include "../core/parallel.h"
 #include "../ops/ops.h"
 #include "../ops/pinned.h"
@@ -26,6 +27,7 @@ Tensor batch_memory(const Shape& shape, DType dtype) {
 }
 
 Tensor gather_rows(const Tensor& x, std::span<const int64_t> indices) {
+  check(x.defined() && x.dim() > 0, "[gather_rows] expected a tensor with rows, got {}", x);
   const int64_t rows = x.size(0), count = int64_t(indices.size());
   for (const int64_t i : indices) check_index("gather_rows", i, rows);
   if (!x.device().is_cpu() || !x.is_contiguous() || x.requires_grad())
@@ -57,11 +59,20 @@ int64_t common_rows(std::span<const Tensor> tensors) {
   return rows;
 }
 
+int64_t total_size(std::span<const int64_t> sizes) {
+  int64_t total = 0;
+  for (const int64_t n : sizes)
+    check_runtime(n >= 0 && !__builtin_add_overflow(total, n, &total),
+                  "[concat] expected datasets of sizes from 0 on, less than 2^63 together, got one of {}", n);
+  return total;
+}
+
 void check_index(const char* op, int64_t index, int64_t size) {
   check(index >= 0 && index < size, "[{}] expected an index in [0, {}), got {}", op, size, index);
 }
 
 std::vector<std::vector<int64_t>> split_indices(int64_t n, const std::vector<Scalar>& lengths, uint64_t seed) {
+  check_count("random_split", "a dataset size", n);
   double sum = 0;
   bool fractions = false;
   for (const Scalar length : lengths) {
@@ -70,7 +81,7 @@ std::vector<std::vector<int64_t>> split_indices(int64_t n, const std::vector<Sca
     sum += length.to_double();
   }
   if (fractions) check(std::abs(sum - 1) < 1e-6, "[random_split] expected fractions that add up to 1, got {}", sum);
-  else check(sum == double(n), "[random_split] expected lengths that add up to {}, got {}", n, int64_t(sum));
+  else check(sum == double(n), "[random_split] expected lengths that add up to {}, got {}", n, sum);
   const auto order = permutation(n, mix_seed(seed, 0x5eed));
   std::vector<std::vector<int64_t>> out;
   int64_t at = 0;

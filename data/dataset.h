@@ -53,6 +53,8 @@ inline thread_local bool pins_batches = false;
 Tensor gather_rows(const Tensor& x, std::span<const int64_t> indices);
 /// Checks that every tensor has the same number of rows, and returns it.
 int64_t common_rows(std::span<const Tensor> tensors);
+/// The sum of the sizes of datasets. RuntimeError for one below 0, and for a sum that overflows.
+int64_t total_size(std::span<const int64_t> sizes);
 void check_index(const char* op, int64_t index, int64_t size);
 
 /// Row i of each of N tensors (rows, ...): `TensorDataset(images, labels)`.
@@ -102,6 +104,7 @@ template <Dataset D, class F> MapDataset<D, F> map(D dataset, F f) { return {std
 template <Dataset D> class Subset {
  public:
   Subset(Shared<D> dataset, std::vector<int64_t> indices) : dataset_(std::move(dataset)), indices_(std::move(indices)) {
+    check(bool(dataset_), "[subset] expected a dataset, got an empty Shared");
     for (const int64_t i : indices_) check_index("subset", i, dataset_->size());
   }
   int64_t size() const { return int64_t(indices_.size()); }
@@ -132,7 +135,7 @@ template <Dataset... D> class ConcatDataset {
  public:
   explicit ConcatDataset(D... datasets) : datasets_(std::move(datasets)...) {}
   int64_t size() {
-    return std::apply([](auto&... d) { return (int64_t(0) + ... + int64_t(d.size())); }, datasets_);
+    return std::apply([](auto&... d) { return total_size(std::array{int64_t(d.size())...}); }, datasets_);
   }
   auto get(int64_t i) {
     check_index("concat", i, size());

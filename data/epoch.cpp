@@ -464,7 +464,25 @@ int64_t count_samples(BatchSource& source, const LoaderOptions& options) {
   check(
       source.shards() == 0,
       "[DataLoader] expected a dataset with a size, got an iterable one: how many batches it has is known at its end");
-  return options.sampler ? options.sampler->size() : checked_size(source);
+  if (!options.sampler) return checked_size(source);
+  const int64_t n = options.sampler->size();
+  check_runtime(n >= 0, "[DataLoader] expected a sampler of a size from 0 on, got {}", n);
+  return n;
+}
+void check_place(const char* what, int64_t number) {
+  check(number >= 0 && number < int64_t(1) << 62, "[DataLoader] expected {} of at least 0 and below 2^62, got {}", what,
+        number);
+}
+int64_t saved_number(const StateDict& state, const char* name) {
+  const Tensor& x = state.at(name);
+  check(x.defined() && x.numel() == 1 && !is_floating(x.dtype()),
+        "[DataLoader] expected an integer under {} in the state, got {}", name, x);
+  return x.item<int64_t>();
+}
+int64_t saved_place(const StateDict& state, const char* name) {
+  const int64_t number = saved_number(state, name);
+  check_place(name, number);
+  return number;
 }
 int64_t count_batches(int64_t samples, const LoaderOptions& options) {
   return samples / options.batch_size + (!options.drop_last && samples % options.batch_size != 0);
@@ -510,6 +528,7 @@ Tensor pad_column(const std::vector<Tensor>& rows, std::span<const int64_t> indi
     for (int64_t d = 0; d < shape.size(); ++d) shape[d] = std::max(shape[d], rows[i].shape()[d]);
   }
   if (!ragged) return stack_column(rows, indices);
+  check_fits("PadCollate", value, first.dtype());
   shape.insert(0, int64_t(rows.size()));
   Tensor out = first.device().is_cpu() ? batch_memory(shape, first.dtype())
                                        : empty(shape, {.dtype = first.dtype(), .device = first.device()});

@@ -10,6 +10,9 @@
 #include "shared.h"
 #include "workers.h"
 
+namespace tapir::inline v0 {
+class StateDict;
+}
 namespace tapir::inline v0::data {
 
 struct LoaderOptions {
@@ -100,6 +103,11 @@ LoaderStats stats_of(const LoaderCounters& counters);
 /// t in page-locked memory, queued to be copied to a CUDA device; to another device as usual.
 Tensor staged(const Tensor& t, Device device);
 void use_on_current_stream(const Tensor& t, Device device);
+/// ValueError outside [0, 2^62).
+void check_place(const char* what, int64_t number);
+/// The integer of that name in a loader's state; ValueError where it is none. saved_place: checked so.
+int64_t saved_number(const StateDict& state, const char* name);
+int64_t saved_place(const StateDict& state, const char* name);
 /// A seed from the default generator, which it moves on.
 uint64_t draw_seed();
 /// ValueError for options that make no sense.

@@ -28,6 +28,8 @@ bool is_image(std::string name) {
 /// Names in a folder without the hidden ones, sorted.
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
+  check_runtime(folder.find('\0') == folder.npos, "[ImageFolder] expected a folder without NUL in its name, got {}",
+                folder);
   DIR* open = ::opendir(folder.c_str());
   check_runtime(open != nullptr, "[ImageFolder] cannot open the folder {}: {}", folder,
                 std::error_code(errno, std::generic_category()).message());

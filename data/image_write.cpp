@@ -41,6 +41,9 @@ void write_image(const std::string& path, const Tensor& image, const WriteImageO
   if (png) return io::save_png(path, image);
   int64_t height = 0, width = 0;
   const std::string rgb = rgb_bytes(image, height, width);
+  constexpr int64_t kMostPixels = 65500;  // of libjpeg
+  check(height <= kMostPixels && width <= kMostPixels,
+        "[write_image] expected at most {} pixels a side in a JPEG, got {} x {}", kMostPixels, height, width);
   const auto* from = reinterpret_cast<const uint8_t*>(rgb.data());
   io::write_file("write_image", path, codecs::encode_jpeg(from, height, width, options.quality));
 }

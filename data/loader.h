@@ -173,9 +173,14 @@ template <class Batch> class BatchIterator {
         batch_(std::exchange(o.batch_, nullptr)) {}
   BatchIterator& operator=(BatchIterator&&) = delete;
   ~BatchIterator() { delete batch_; }
-  Batch& operator*() const { return *batch_; }
-  Batch* operator->() const { return batch_; }
+  /// ValueError behind the last batch.
+  Batch& operator*() const { return *operator->(); }
+  Batch* operator->() const {
+    check(batch_, "[DataLoader] expected a batch, got the end of the loop or an iterator that was moved from");
+    return batch_;
+  }
   BatchIterator& operator++() {
+    check(bool(position_), "[DataLoader] expected an iterator, got one that was moved from");
     delete std::exchange(batch_, nullptr);
     int64_t progress = 0;
     batch_ = static_cast<Batch*>(epoch_.next(progress));
@@ -204,7 +209,7 @@ template <class D, class C = DefaultCollate> class DataLoader {
  public:
   using Batch = typename detail::BatchOf<D, C>::type;
   explicit DataLoader(Shared<D> dataset, const LoaderOptions& options = {}, C collate = {})
-      : dataset_(dataset), options_(options),
+      : dataset_(checked(dataset)), options_(options),
         source_(std::in_place_type<detail::TypedSource<D, C>>, std::move(dataset), std::move(collate)),
         position_(detail::Position{}), counters_(detail::new_counters()) {
     detail::check_options(options_);
@@ -214,13 +219,13 @@ template <class D, class C = DefaultCollate> class DataLoader {
       : DataLoader(Shared<D>(std::move(dataset)), options, std::move(collate)) {}
 
   BatchIterator<Batch> begin() {
-    if (!position_->pending) ++position_->epoch, position_->place = 0;
-    position_->pending = false;
+    if (!position().pending) ++position().epoch, position().place = 0;
+    position().pending = false;
     LoaderOptions seeded = options_;
     seeded.seed = seed();
     if (options_.persistent_workers && options_.num_workers && !pool_)
       pool_ = Shared<detail::WorkerPool>(std::in_place_type<detail::WorkerPool>);
-    return {detail::Epoch(source_, seeded, position_->epoch, position_->place, counters_, pool_), position_};
+    return {detail::Epoch(source_, seeded, position().epoch, position().place, counters_, pool_), position_};
   }
   LoaderEnd end() const { return {}; }
   /// Batches in an epoch. ValueError for an iterable dataset, which does not know.
@@ -230,22 +235,22 @@ template <class D, class C = DefaultCollate> class DataLoader {
   D& dataset() const { return *dataset_; }
   const LoaderOptions& options() const { return options_; }
   /// The epoch that the current loop is in, or that the next one will be: it selects the permutation.
-  int64_t epoch() const { return position_->epoch; }
+  int64_t epoch() const { return position().epoch; }
   void set_epoch(int64_t epoch) {
-    check_count("DataLoader", "an epoch", epoch);
-    *position_ = {epoch, 0, position_->iterator + 1, true, position_->seed};
+    detail::check_place("an epoch", epoch);
+    position() = {epoch, 0, position().iterator + 1, true, position().seed};
   }
   /// The seed given, or drawn by the first call or loop.
   uint64_t seed() const {
-    if (!position_->seed) position_->seed = detail::draw_seed();
-    return *position_->seed;
+    if (!position().seed) position().seed = detail::draw_seed();
+    return *position().seed;
   }
 
   /// Epoch, samples (or, of an iterable dataset, turns) handed out of it, seed. Taken within a loop, the batch at hand counts as handed out.
   StateDict state_dict() const {
     StateDict out;
-    const std::pair<const char*, int64_t> items[] = {{"epoch", position_->epoch},
-                                                     {place_name(), position_->place},
+    const std::pair<const char*, int64_t> items[] = {{"epoch", position().epoch},
+                                                     {place_name(), position().place},
                                                      {"seed", int64_t(seed())},
                                                      {"batch_size", options_.batch_size}};
     for (const auto& [name, value] : items) out.append(name, tensor_from_host(&value, kInt64, {}, {}));
@@ -255,20 +260,26 @@ template <class D, class C = DefaultCollate> class DataLoader {
   /// another batch size than that of the state.
   void load_state_dict(const StateDict& state) {
     check_names("DataLoader", state);
-    const auto epoch = state.at("epoch").template item<int64_t>(),
-               place = state.at(place_name()).template item<int64_t>();
-    check_count("DataLoader", "an epoch", epoch), check_count("DataLoader", place_name(), place);
+    const int64_t epoch = detail::saved_place(state, "epoch"), place = detail::saved_place(state, place_name());
     if constexpr (IterableDataset<D>) {
-      const auto size = state.at("batch_size").template item<int64_t>();
+      const int64_t size = detail::saved_place(state, "batch_size");
       check(size == options_.batch_size,
             "[DataLoader] expected the state of a loader with batch_size {}, got one with {}", options_.batch_size,
             size);
     }
-    const auto seed = uint64_t(state.at("seed").template item<int64_t>());
-    *position_ = {epoch, place, position_->iterator + 1, true, seed};
+    const auto seed = uint64_t(detail::saved_number(state, "seed"));
+    position() = {epoch, place, position().iterator + 1, true, seed};
   }
 
  private:
+  static const Shared<D>& checked(const Shared<D>& dataset) {
+    check(bool(dataset), "[DataLoader] expected a dataset, got an empty Shared");
+    return dataset;
+  }
+  detail::Position& position() const {
+    check(bool(position_), "[DataLoader] expected a loader, got one that was moved from");
+    return *position_;
+  }
   static constexpr const char* place_name() { return IterableDataset<D> ? "turns" : "samples"; }
   Shared<D> dataset_;
   LoaderOptions options_;

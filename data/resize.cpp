@@ -121,6 +121,7 @@ Tensor resize(const Tensor& image, int64_t height, int64_t width, const ResizeOp
 }
 
 Tensor Resize::operator()(const Tensor& image) const {
+  check(width >= 0, "[Resize] expected a width from 0 on, got {}", width);
   if (width > 0) return resize(image, size, width, options);
   check(image.defined() && image.dim() == 3 && image.numel() > 0, "[Resize] expected an image (C, H, W), got {}",
         image);

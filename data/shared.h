@@ -3,6 +3,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "../core/error.h"
+
 namespace tapir::inline v0::data {
 
 /// Shared ownership of one T: what loaders, their iterators, worker threads and decorators hold a dataset by. Made from
@@ -38,8 +40,12 @@ template <class T> class Shared {
   ~Shared() {
     if (block_ && block_->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) delete block_;
   }
-  T& operator*() const { return *value_; }
-  T* operator->() const { return value_; }
+  /// ValueError where there is none: it was moved from, or never made.
+  T& operator*() const { return *operator->(); }
+  T* operator->() const {
+    check(value_, "[Shared] expected an object, got none: it was moved from, or never made");
+    return value_;
+  }
   T* get() const { return value_; }
   explicit operator bool() const { return value_ != nullptr; }
 

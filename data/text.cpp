@@ -43,6 +43,12 @@ Tensor window(int64_t context) { return empty({context}, {.dtype = kInt64}); }
 
 }  // namespace
 
+/// ValueError for what is no tensor of integers.
+static void check_tokens(const char* op, const Tensor& tokens) {
+  check(tokens.defined() && !is_floating(tokens.dtype()) && tokens.dtype() != kBool,
+        "[{}] expected tokens of an integer dtype, got {}", op, tokens);
+}
+
 CharVocabulary::CharVocabulary(std::string_view text) {
   int64_t bad = 0;
   const bool good = io::valid_utf8(text, &bad);
@@ -74,6 +80,7 @@ std::string CharVocabulary::decode(int64_t token) const {
 }
 
 std::string CharVocabulary::decode(const Tensor& tokens) const {
+  check_tokens("CharVocabulary", tokens);
   std::string out;
   for (const int64_t token : tokens.to_vector<int64_t>()) out += decode(token);
   return out;
@@ -82,8 +89,9 @@ std::string CharVocabulary::decode(const Tensor& tokens) const {
 CharDataset::CharDataset(const Tensor& tokens, int64_t context) : tokens_(tokens), context_(context) {
   check(tokens.defined() && tokens.dtype() == kInt64 && tokens.dim() == 1,
         "[CharDataset] expected tokens of int64 (N,), got {}", tokens);
-  check(context > 0 && tokens.numel() > context, "[CharDataset] expected more than {} tokens for windows of {}, got {}",
-        context, context, tokens.numel());
+  check(context > 0, "[CharDataset] expected a context above 0, got {}", context);
+  check(tokens.numel() > context, "[CharDataset] expected more than {} tokens for windows of {}, got {}", context,
+        context, tokens.numel());
 }
 
 CharDataset::Sample CharDataset::get(int64_t i) const {
@@ -152,6 +160,7 @@ template <class T> void TokenFile::widen(int64_t first, const Tensor& x, const T
 }
 
 TokenFile::Sample TokenFile::get(int64_t i) const {
+  check(fd_ >= 0, "[TokenFile] expected an open file, got one that was moved from");
   check_index("TokenFile", i, size());
   Sample out = {window(context_), window(context_)};
   if (options_.dtype == kInt16) widen<uint16_t>(i * options_.stride, out[0], out[1]);
@@ -161,6 +170,7 @@ TokenFile::Sample TokenFile::get(int64_t i) const {
 
 void write_tokens(const std::string& path, const Tensor& tokens, DType dtype) {
   check(dtype == kInt16 || dtype == kInt32, "[write_tokens] expected int16 or int32, got {}", dtype);
+  check_tokens("write_tokens", tokens);
   const auto values = tokens.to_vector<int64_t>();
   const int64_t item = size_of(dtype), limit = int64_t(1) << 8 * item;
   std::string bytes;

@@ -32,6 +32,22 @@ NewPixels::NewPixels(int64_t channels, int64_t height, int64_t width) : stride(w
 }
 
 namespace transforms {
+namespace {
+
+constexpr int64_t kMostMargin = 1 << 20;
+
+void check_probability(const char* op, double p) {
+  check(p >= 0 && p <= 1, "[{}] expected p in [0, 1], got {}", op, p);
+}
+/// What a size is drawn from: a share of the area, or a ratio of the sides.
+void check_bounds(const char* op, const std::array<double, 2>& scale, const std::array<double, 2>& ratio) {
+  check(scale[0] >= 0 && scale[0] <= scale[1] && scale[1] <= 1e6,
+        "[{}] expected a scale from low to high within [0, 1000000], got {} to {}", op, scale[0], scale[1]);
+  check(ratio[0] >= 1e-6 && ratio[0] <= ratio[1] && ratio[1] <= 1e6,
+        "[{}] expected a ratio from low to high within [0.000001, 1000000], got {} to {}", op, ratio[0], ratio[1]);
+}
+
+}  // namespace
 
 Tensor crop(const Tensor& image, int64_t top, int64_t left, int64_t height, int64_t width) {
   check(image.defined() && image.dim() == 3 && top >= 0 && left >= 0 && height >= 0 && width >= 0 &&
@@ -43,8 +59,8 @@ Tensor crop(const Tensor& image, int64_t top, int64_t left, int64_t height, int6
 
 Tensor pad(const Tensor& image, int64_t margin, int fill) {
   const Pixels in("pad", image);
-  check(margin >= 0 && margin < 1 << 20 && fill >= 0 && fill <= 255,
-        "[pad] expected a margin from 0 on and a fill from 0 to 255, got {} and {}", margin, fill);
+  check(margin >= 0 && margin < kMostMargin && fill >= 0 && fill <= 255,
+        "[pad] expected a margin in [0, {}) and a fill from 0 to 255, got {} and {}", kMostMargin, margin, fill);
   const NewPixels out(in.channels, in.height + 2 * margin, in.width + 2 * margin);
   std::memset(out.data, fill, size_t(out.image.numel()));
   for (int64_t y = 0; y < in.height; ++y)
@@ -54,6 +70,8 @@ Tensor pad(const Tensor& image, int64_t margin, int fill) {
 
 Tensor center_crop(const Tensor& image, int64_t height, int64_t width) {
   check(image.defined() && image.dim() == 3, "[center_crop] expected an image (C, H, W), got {}", image);
+  check(height >= 0 && width >= 0 && height < kMostMargin && width < kMostMargin,
+        "[center_crop] expected a height and width in [0, {}), got {} and {}", kMostMargin, height, width);
   const int64_t missing = std::max({height - image.size(1), width - image.size(2), int64_t(0)});
   const int64_t margin = (missing + 1) / 2;
   const Tensor x = margin > 0 ? pad(image, margin) : image;
@@ -100,6 +118,8 @@ Tensor affine(const Tensor& image, const std::array<double, 6>& m) {
 }
 
 Tensor RandomCrop::operator()(const Tensor& image) const {
+  check(size > 0 && padding >= 0, "[RandomCrop] expected a size above 0 and padding from 0 on, got {} and {}", size,
+        padding);
   const Tensor x = padding > 0 ? pad(image, padding) : image;
   check(x.dim() == 3 && x.size(1) >= size && x.size(2) >= size,
         "[RandomCrop] expected an image of at least {} x {}, got {}", size, size, x);
@@ -109,6 +129,10 @@ Tensor RandomCrop::operator()(const Tensor& image) const {
 }
 
 ImagePart RandomResizedCrop::draw(int64_t h, int64_t w) const {
+  constexpr int64_t kMost = int64_t(1) << 31;
+  check_bounds("RandomResizedCrop", scale, ratio);
+  check(h > 0 && w > 0 && h < kMost && w < kMost,
+        "[RandomResizedCrop] expected a height and width in [1, {}), got {} and {}", kMost, h, w);
   Draw draw;
   for (int i = 0; i < 10; ++i) {
     const double area = double(h * w) * draw.uniform(scale[0], scale[1]);
@@ -127,6 +151,7 @@ ImagePart RandomResizedCrop::draw(int64_t h, int64_t w) const {
 Tensor RandomResizedCrop::operator()(const Tensor& image) const {
   check(image.defined() && image.dim() == 3 && image.numel() > 0,
         "[RandomResizedCrop] expected an image (C, H, W), got {}", image);
+  check(size > 0, "[RandomResizedCrop] expected a size above 0, got {}", size);
   const ImagePart part = draw(image.size(1), image.size(2));
   return resize(crop(image, part.top, part.left, part.height, part.width), size, size, options);
 }
@@ -141,13 +166,18 @@ Tensor RandomResizedCrop::read(const std::string& path, const DecodeOptions& dec
 }
 
 Tensor RandomHorizontalFlip::operator()(const Tensor& image) const {
+  check_probability("RandomHorizontalFlip", p);
   return Draw().uniform() < p ? hflip(image) : image;
 }
-Tensor RandomVerticalFlip::operator()(const Tensor& image) const { return Draw().uniform() < p ? vflip(image) : image; }
+Tensor RandomVerticalFlip::operator()(const Tensor& image) const {
+  check_probability("RandomVerticalFlip", p);
+  return Draw().uniform() < p ? vflip(image) : image;
+}
 
 Tensor ColorJitter::operator()(const Tensor& image) const {
-  check(brightness >= 0 && contrast >= 0 && saturation >= 0 && hue >= 0 && hue <= 0.5,
-        "[ColorJitter] expected ranges from 0 on (hue at most 0.5), got {}, {}, {} and {}", brightness, contrast,
+  const auto is_range = [](double x) { return x >= 0 && x <= 1e5; };
+  check(is_range(brightness) && is_range(contrast) && is_range(saturation) && hue >= 0 && hue <= 0.5,
+        "[ColorJitter] expected ranges from 0 to 100000 (hue at most 0.5), got {}, {}, {} and {}", brightness, contrast,
         saturation, hue);
   Draw draw;
   int order[] = {0, 1, 2, 3};
@@ -164,8 +194,9 @@ Tensor ColorJitter::operator()(const Tensor& image) const {
 }
 
 Tensor RandAugment::operator()(const Tensor& image) const {
-  check(num_ops >= 0 && magnitude >= 0 && magnitude <= 30,
-        "[RandAugment] expected num_ops from 0 on and a magnitude from 0 to 30, got {} and {}", num_ops, magnitude);
+  check(num_ops >= 0 && num_ops <= 1000 && magnitude >= 0 && magnitude <= 30,
+        "[RandAugment] expected num_ops from 0 to 1000 and a magnitude from 0 to 30, got {} and {}", num_ops,
+        magnitude);
   const auto m = float(magnitude);
   const auto part_of = [&](double whole) {  // as torch.linspace(0, whole, 31) gives it
     const float end = float(whole), step = end / 30;
@@ -200,6 +231,8 @@ Tensor RandAugment::operator()(const Tensor& image) const {
 
 Tensor RandomErasing::operator()(const Tensor& image) const {
   check(image.defined() && image.dim() == 3, "[RandomErasing] expected an image (C, H, W), got {}", image);
+  check_probability("RandomErasing", p), check_bounds("RandomErasing", scale, ratio);
+  check_fits("RandomErasing", value, image.dtype());
   Draw draw;
   if (draw.uniform() >= p) return image;
   const int64_t h = image.size(1), w = image.size(2);
@@ -229,6 +262,10 @@ Tensor Cutout::operator()(const Tensor& image) const {
 
 Tensor Normalize::operator()(const Tensor& image) const {
   const Pixels in("Normalize", image);
+  for (size_t c = 0; c < size_t(in.channels); ++c)
+    check(std::isfinite(mean[c]) && std[c] > 0 && std::isfinite(std[c]),
+          "[Normalize] expected a finite mean and a finite std above 0 for channel {}, got {} and {}", int64_t(c),
+          mean[c], std[c]);
   const Tensor out = empty({in.channels, in.height, in.width});
   for (int64_t c = 0; c < in.channels; ++c) {
     float table[256];

@@ -227,6 +227,14 @@ ShardedParameters::ShardedParameters(nn::Module& module, const FsdpOptions& opti
   NoGrad guard;
   State& s = *state_;
   try {
+    for (const auto& dtype : {options.param_dtype, options.reduce_dtype})
+      check(!dtype || is_floating(*dtype), "[{}] expected param_dtype and reduce_dtype of floating point, got {}",
+            kFsdpName, dtype.value_or(kFloat32));
+    const auto below = module.named_modules();
+    for (const nn::Module* block : options.blocks)
+      check(std::any_of(below.begin(), below.end(), [&](const auto& m) { return block && m.second == block; }),
+            "[{}] expected blocks that are modules of the model, got {}", kFsdpName,
+            block ? "one that is none" : "a null pointer");
     auto all = module.named_parameters();
     s.buffers = module.named_buffers();
     for (const auto* list : {&all, &s.buffers})
@@ -302,6 +310,7 @@ std::vector<Tensor> ShardedParameters::chunks() const {
 }
 
 Tensor ShardedParameters::clip_grad_norm_(double max_norm) const {
+  check(max_norm >= 0, "[{}] expected max_norm of at least 0, got {}", kFsdpName, max_norm);
   NoGrad guard;
   Tensor total = zeros({}, {.dtype = kFloat64, .device = chunks().at(0).device()});
   for (const Tensor& c : chunks())

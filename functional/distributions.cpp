@@ -111,6 +111,7 @@ Bernoulli::Bernoulli(const Tensor& p) : probs(p) {
 }
 Bernoulli Bernoulli::from_logits(const Tensor& logits) {
   require_float("Bernoulli", logits);
+  require("Bernoulli", "logits that are numbers", logits, eq(logits, logits));
   Bernoulli d;
   d.logits = logits, d.probs = sigmoid(logits);
   return d;
@@ -140,6 +141,7 @@ Categorical::Categorical(const Tensor& p) {
 Categorical Categorical::from_logits(const Tensor& logits) {
   require_float("Categorical", logits);
   check(logits.dim() >= 1, "[Categorical] expected logits of at least one dimension, got {}", logits);
+  require("Categorical", "logits that are numbers", logits, eq(logits, logits));
   Categorical d;
   d.logits = log_softmax(logits, -1), d.probs = softmax(logits, -1);
   return d;

@@ -50,6 +50,8 @@ class Check {
  public:
   Check(const char* name, const TensorFunction& f, const std::vector<Tensor>& inputs, const GradcheckOptions& o)
       : name_(name), f_(f), o_(o) {
+    check(o.eps > 0 && std::isfinite(o.eps), "[{}] expected a finite eps above 0, got {}", name, o.eps);
+    check(o.atol >= 0 && o.rtol >= 0, "[{}] expected atol and rtol of at least 0, got {} and {}", name, o.atol, o.rtol);
     for (const Tensor& x : inputs) {
       const bool wanted = x.defined() && x.requires_grad();
       check(!wanted || x.dtype() == kFloat64,
@@ -62,6 +64,7 @@ class Check {
 
   void run() {
     outputs_ = forward(inputs_);
+    check(!outputs_.empty(), "[{}] expected a function that gives a tensor of floating point dtype, got none", name_);
     if (o_.full) return every_element();
     std::vector<List> v;
     for (size_t k = 0; k < outputs_.size(); ++k) v.push_back(direction(o_.seed, 1000 + k, outputs_[k].numel()));

@@ -1,6 +1,7 @@
 #include "graph.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <map>
 
@@ -129,6 +130,11 @@ void save_graph(const std::string& path, const Tensor& y, const LeafNames& names
   const std::string ending = path.substr(std::min(path.size(), path.rfind('.')));
   check(ending == ".dot" || ending == ".svg" || ending == ".txt",
         "[save_graph] expected a file name with .dot, .svg or .txt, got \"{}\"", path);
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  check_runtime(path.find('\0') == path.npos && (type == fs::file_type::not_found || type == fs::file_type::regular),
+                "[save_graph] expected the name of a file, got \"{}\"", path);
   const std::string text = ending == ".dot"   ? graph_dot(y, names)
                            : ending == ".svg" ? graph_svg(y, names)
                                               : graph_text(y, names);

@@ -22,11 +22,15 @@ template <class F> struct Adapter final : TensorFunction {
   explicit Adapter(const F& f) : f(f) {}
   std::vector<Tensor> call(const std::vector<Tensor>& x) const override {
     if constexpr (std::invocable<const F&, const std::vector<Tensor>&>) return list(f(x));
-    else if constexpr (std::invocable<const F&, const Tensor&>) return list(f(x.at(0)));
-    else if constexpr (std::invocable<const F&, const Tensor&, const Tensor&>) return list(f(x.at(0), x.at(1)));
+    else if constexpr (std::invocable<const F&, const Tensor&>) return count(x, 1), list(f(x[0]));
+    else if constexpr (std::invocable<const F&, const Tensor&, const Tensor&>) return count(x, 2), list(f(x[0], x[1]));
     else if constexpr (std::invocable<const F&, const Tensor&, const Tensor&, const Tensor&>)
-      return list(f(x.at(0), x.at(1), x.at(2)));
-    else return list(f(x.at(0), x.at(1), x.at(2), x.at(3)));
+      return count(x, 3), list(f(x[0], x[1], x[2]));
+    else return count(x, 4), list(f(x[0], x[1], x[2], x[3]));
+  }
+  static void count(const std::vector<Tensor>& x, int64_t n) {
+    check(int64_t(x.size()) == n, "[function of tensors] expected as many inputs as it takes, {}, got {}", n,
+          int64_t(x.size()));
   }
   static std::vector<Tensor> list(Tensor y) { return {std::move(y)}; }
   static std::vector<Tensor> list(std::vector<Tensor> y) { return y; }

@@ -206,6 +206,8 @@ template <class T> class RowReader {
       check(double(missing_) == v, "[read_csv] expected missing as a number of {}, got {}", options.dtype, v);
     } else {
       missing_ = T(v);
+      check(std::isfinite(missing_) || !std::isfinite(v), "[read_csv] expected missing as a number of {}, got {}",
+            options.dtype, v);
     }
   }
   void append(const std::vector<int64_t>& columns, const std::vector<std::string>& names, std::vector<T>& to) const {

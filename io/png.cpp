@@ -64,10 +64,11 @@ std::string encode_png(const Tensor& image) {
 void save_png(const std::string& path, const Tensor& image) { write_file("save_png", path, encode_png(image)); }
 
 Tensor make_grid(const Tensor& images, int64_t columns, int64_t padding, double value) {
-  check(images.defined() && images.dim() == 4 && images.size(0) > 0, "[make_grid] expected images (N, C, H, W), got {}",
-        images);
-  check(columns > 0 && padding >= 0, "[make_grid] expected columns above 0 and padding from 0 on, got {} and {}",
-        columns, padding);
+  check(images.defined() && images.dim() == 4 && images.size(0) > 0,
+        "[make_grid] expected images (N, C, H, W) with N above 0, got {}", images);
+  check(columns > 0 && padding >= 0 && padding <= 1 << 24,
+        "[make_grid] expected columns above 0 and padding from 0 to 2^24, got {} and {}", columns, padding);
+  check_fits("make_grid", value, images.dtype());
   NoGrad guard;
   const int64_t n = images.size(0), across = std::min(columns, n), down = (n + across - 1) / across;
   const int64_t h = images.size(2) + padding, w = images.size(3) + padding;

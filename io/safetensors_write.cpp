@@ -29,6 +29,8 @@ void check_metadata(const Metadata& metadata) {
   for (size_t i = 0; i < metadata.size(); ++i) {
     const auto& key = metadata[i].first;
     check(key != kSumsKey && key != kVersionKey, "[save_safetensors] expected metadata without our own key {}", key);
+    for (const std::string* text : {&key, &metadata[i].second})
+      check(valid_utf8(*text), "[save_safetensors] expected metadata in UTF-8, got \"{}\"", shown(*text));
     for (size_t k = 0; k < i; ++k)
       check(metadata[k].first != key, "[save_safetensors] expected metadata keys once, got \"{}\" twice", shown(key));
   }
@@ -40,6 +42,7 @@ std::vector<Piece> sorted_pieces(const StateDict& tensors) {
   pieces.reserve(tensors.size());
   for (const auto& [name, tensor] : tensors) {
     check(tensor.defined(), "[save_safetensors] expected defined tensors, got an undefined one as \"{}\"", shown(name));
+    check(valid_utf8(name), "[save_safetensors] expected names in UTF-8, got \"{}\"", shown(name));
     check(name != kMetadataKey, "[save_safetensors] expected tensor names other than {}", kMetadataKey);
     pieces.push_back({name, tensor, order_of(tensor.dtype())});
   }

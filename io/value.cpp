@@ -47,6 +47,17 @@ void flatten(const Value& value, const std::string& name, StateDict& out, int de
 
 }  // namespace
 
+Value::Value(Kind kind, std::vector<Value> items) : kind_(kind), items_(std::move(items)) {
+  for (const Value& item : items_) hold(item);
+}
+/// Deeper ones would not be let go of without a deep stack.
+void Value::hold(const Value& item) {
+  constexpr int kMostLevels = 1000;
+  check(item.depth_ < kMostLevels, "[Value] expected at most {} levels of lists, tuples and dicts, got more",
+        kMostLevels);
+  depth_ = std::max(depth_, item.depth_ + 1);
+}
+
 Value::Value(const StateDict& state) : kind_(Kind::Dict) {
   for (const auto& [name, tensor] : state) {
     check(tensor.defined(), "[Value] expected defined tensors, got an undefined one as \"{}\"", name);
@@ -106,6 +117,9 @@ const std::vector<Value>& Value::items() const {
 std::string Value::decimal() const {
   if (kind_ == Kind::Int) return std::to_string(integer_);
   std::string bytes = big_bytes();
+  constexpr size_t kMostBytes = 4096;  // digits take the square of the time
+  check(bytes.size() <= kMostBytes, "[Value] expected an integer of at most {} bytes to write in digits, got {}",
+        int64_t(kMostBytes), int64_t(bytes.size()));
   const bool negative = !bytes.empty() && (bytes.back() & 0x80);
   if (negative) {  // ~x + 1
     unsigned carry = 1;
@@ -119,6 +133,7 @@ std::string Value::decimal() const {
     digits += char('0' + rest);
     while (!bytes.empty() && bytes.back() == 0) bytes.pop_back();
   }
+  if (digits.empty()) digits = "0";
   if (negative) digits += '-';
   return {digits.rbegin(), digits.rend()};
 }
@@ -151,17 +166,19 @@ const Value& Value::operator[](int64_t i) const {
 
 void Value::append(Value key, Value value) {
   need(Kind::Dict);
+  hold(key), hold(value);
   keys_.push_back(std::move(key));
   items_.push_back(std::move(value));
 }
 
 void Value::set(std::string_view key, Value value) {
-  if (const Value* found = find(key)) items_[size_t(found - items_.data())] = std::move(value);
+  if (const Value* found = find(key)) hold(value), items_[size_t(found - items_.data())] = std::move(value);
   else append(key, std::move(value));
 }
 
 void Value::push_back(Value item) {
   check(kind_ == Kind::List || kind_ == Kind::Tuple, "[Value] expected a list or a tuple, got {}", kind_name());
+  hold(item);
   items_.push_back(std::move(item));
 }
 

@@ -13,6 +13,7 @@ namespace tapir::inline v0::io {
 
 /// What a .pt file holds: nothing, numbers, texts, dtypes, tensors, and lists, tuples and dicts of them. Copies share
 /// the tensors' memory.
+/// They stand in one another up to 1,000 levels; ValueError for more.
 ///     Value::dict({{"epoch", 3}, {"model", net.state_dict()}, {"rates", Value::list({0.1, 0.01})}})
 class Value {
  public:
@@ -81,9 +82,11 @@ class Value {
   void push_back(Value item);
 
  private:
-  Value(Kind kind, std::vector<Value> items) : kind_(kind), items_(std::move(items)) {}
+  Value(Kind kind, std::vector<Value> items);
   const Value& need(Kind kind) const;
+  void hold(const Value& item);
   Kind kind_ = Kind::None;
+  int depth_ = 0;  // levels of lists, tuples and dicts in this one
   union {
     int64_t integer_ = 0;
     double number_;

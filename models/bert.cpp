@@ -2,6 +2,7 @@
 
 #include "../core/checks.h"
 #include "../nn/init.h"
+#include "../nn/layer_count.h"
 #include "../ops/activation.h"
 #include "../ops/arithmetic.h"
 #include "../ops/attention.h"
@@ -64,7 +65,7 @@ Tensor BertLayer::forward(const Tensor& x, const Tensor& mask) {
   return output(intermediate(y), y);
 }
 BertEncoder::BertEncoder(const BertConfig& c) {
-  check_count("BertEncoder", "num_hidden_layers", c.num_hidden_layers);
+  nn::check_layers("BertEncoder", "num_hidden_layers", c.num_hidden_layers);
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) layer.emplace_back(c);
 }
 Tensor BertEncoder::forward(const Tensor& x, const Tensor& mask) {

@@ -145,6 +145,8 @@ void KVCache::reorder(const Tensor& rows) {
     }
 }
 Tensor causal_mask(int64_t past, int64_t queries, Device device) {
+  check(past >= 0 && queries > 0 && past < int64_t(1) << 40,
+        "[causal_mask] expected past of at least 0 and below 2^40, and queries above 0, got {} and {}", past, queries);
   return queries == 1 ? Tensor() : tril(ones({queries, past + queries}, {.dtype = kBool, .device = device}), past);
 }
 
@@ -203,7 +205,8 @@ bool is_worth_compiling(nn::Module& model, const KVCache& cache, const GenerateO
 }
 void check_generate(const GenerateOptions& o, int64_t prompt) {
   check(prompt > 0, "[generate] expected a prompt of at least one token, got none");
-  check(o.max_new_tokens > 0, "[generate] expected max_new_tokens above 0, got {}", o.max_new_tokens);
+  check(o.max_new_tokens > 0 && o.max_new_tokens < int64_t(1) << 40,
+        "[generate] expected max_new_tokens above 0 and below 2^40, got {}", o.max_new_tokens);
   check(o.read_every >= 0, "[generate] expected read_every of at least 0, got {}", o.read_every);
   check(o.num_beams > 0, "[generate] expected num_beams above 0, got {}", o.num_beams);
   check(o.num_beams == 1 || !o.sampling.sample, "[generate] expected num_beams 1 with sampling, got {}", o.num_beams);

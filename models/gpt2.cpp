@@ -5,6 +5,7 @@
 #include "../core/checks.h"
 #include "../functional/checkpoint.h"
 #include "../nn/init.h"
+#include "../nn/layer_count.h"
 #include "../ops/activation.h"
 #include "../ops/arithmetic.h"
 #include "../ops/attention.h"
@@ -60,7 +61,7 @@ Tensor GPT2Block::forward(const Tensor& x, int64_t layer, KVCache* cache) {
 GPT2Model::GPT2Model(const GPT2Config& c)
     : checkpoint_blocks(c.checkpoint), wte(c.vocab_size, c.n_embd), wpe(c.n_positions, c.n_embd), drop(c.dropout),
       ln_f(c.n_embd, {.eps = c.layer_norm_epsilon}) {
-  check_count("GPT2Model", "n_layer", c.n_layer);
+  nn::check_layers("GPT2Model", "n_layer", c.n_layer);
   nn::init::normal_(wte.weight, 0, 0.02), nn::init::normal_(wpe.weight, 0, 0.02);
   for (int64_t i = 0; i < c.n_layer; ++i) {
     h.emplace_back(c);

@@ -3,6 +3,7 @@
 #include "../core/checks.h"
 #include "../functional/checkpoint.h"
 #include "../nn/init.h"
+#include "../nn/layer_count.h"
 #include "../ops/activation.h"
 #include "../ops/arithmetic.h"
 #include "../ops/attention.h"
@@ -63,7 +64,7 @@ Tensor LlamaDecoderLayer::forward(const Tensor& x, const RotaryTable& rotary, in
 
 LlamaModel::LlamaModel(const LlamaConfig& c)
     : config(c), embed_tokens(c.vocab_size, c.hidden_size), norm(c.hidden_size, c.rms_norm_eps) {
-  check_count("LlamaModel", "num_hidden_layers", c.num_hidden_layers);
+  nn::check_layers("LlamaModel", "num_hidden_layers", c.num_hidden_layers);
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) layers.emplace_back(c);
   rotary_embedding(c);  // its checks
 }

@@ -3,6 +3,7 @@
 #include "../core/checks.h"
 #include "../core/modes.h"
 #include "../functional/checkpoint.h"
+#include "../nn/layer_count.h"
 #include "../ops/activation.h"
 #include "../ops/arithmetic.h"
 #include "../ops/pool.h"
@@ -25,7 +26,7 @@ nn::Sequential shortcut(int64_t in, int64_t out, int64_t stride) {
 }
 template <class Block> std::vector<Block> stage(int64_t in, int64_t planes, int64_t blocks, int64_t stride) {
   std::vector<Block> out;
-  check_count("ResNet", "blocks", blocks);
+  nn::check_layers("ResNet", "blocks", blocks);
   for (int64_t i = 0; i < blocks; ++i)
     out.emplace_back(i == 0 ? in : planes * Block::expansion, planes, i == 0 ? stride : 1);
   return out;

@@ -15,7 +15,8 @@ static nn::Sequential double_conv(int64_t in, int64_t out, int64_t middle) {
 }
 
 UNet::UNet(const UNetOptions& o) : inc(double_conv(o.in_channels, o.width, o.width)), outc(o.width, o.num_classes, 1) {
-  check(o.depth > 0, "[UNet] expected depth above 0, got {}", o.depth);
+  check(o.depth > 0 && o.depth <= 24, "[UNet] expected depth from 1 to 24, got {}", o.depth);
+  check(o.width < int64_t(1) << 32, "[UNet] expected width below 2^32, got {}", o.width);
   for (int64_t level = 0; level < o.depth; ++level) {
     const int64_t in = o.width << level,
                   out = level + 1 < o.depth ? 2 * in : in;  // the lowest level keeps its channels

@@ -5,6 +5,7 @@
 #include "../core/checks.h"
 #include "../nn/activation.h"
 #include "../nn/dropout.h"
+#include "../nn/layer_count.h"
 #include "../ops/arithmetic.h"
 #include "../ops/attention.h"
 #include "../ops/create.h"
@@ -52,7 +53,7 @@ ViTEncoder::ViTEncoder(const ViTOptions& o)
       pos_embedding(empty({1, (o.image_size / o.patch_size) * (o.image_size / o.patch_size) + 1, o.hidden})),
       ln(o.hidden, {.eps = 1e-6}) {
   nn::init::normal_(pos_embedding, 0, 0.02);
-  check_count("VisionTransformer", "layers", o.layers);
+  nn::check_layers("VisionTransformer", "layers", o.layers);
   for (int64_t i = 0; i < o.layers; ++i) layers.emplace_back(o);
 }
 Tensor ViTEncoder::forward(const Tensor& x) {

@@ -21,11 +21,14 @@ namespace tapir::inline v0::nn {
 static Linear make_head(int64_t in, int64_t classes, std::vector<int64_t>& cutoffs, bool bias) {
   check_count("AdaptiveLogSoftmaxWithLoss", "in_features", in);
   bool ascending = !cutoffs.empty();
+  std::string text = cutoffs.empty() ? "none" : "";
   for (size_t i = 0; i < cutoffs.size(); ++i)
-    ascending &= cutoffs[i] > (i ? cutoffs[i - 1] : 0) && cutoffs[i] < classes;
+    text += (i ? ", " : "") + std::to_string(cutoffs[i]),
+        ascending &= cutoffs[i] > (i ? cutoffs[i - 1] : 0) && cutoffs[i] < classes;
   check(ascending,
-        "[AdaptiveLogSoftmaxWithLoss] cutoffs should be unique, ascending numbers above 0 and below n_classes ({})",
-        classes);
+        "[AdaptiveLogSoftmaxWithLoss] cutoffs should be unique, ascending numbers above 0 and below n_classes ({}), "
+        "got {}",
+        classes, text);
   cutoffs.push_back(classes);
   return Linear(in, cutoffs[0] + int64_t(cutoffs.size()) - 1, {.bias = bias});
 }

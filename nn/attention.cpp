@@ -106,6 +106,7 @@ MultiheadAttention::MultiheadAttention(int64_t embed, int64_t heads, const Multi
   check(embed % heads == 0, "[{}] embed_dim must be divisible by num_heads, got {} and {}", kName, embed, heads);
   check(dropout >= 0 && dropout <= 1, "[{}] expected dropout in [0, 1], got {}", kName, dropout);
   const int64_t kdim = o.kdim.value_or(embed), vdim = o.vdim.value_or(embed);
+  check(kdim >= 0 && vdim >= 0, "[{}] expected kdim and vdim of at least 0, got {} and {}", kName, kdim, vdim);
   if (kdim == embed && vdim == embed) in_proj_weight = xavier({3 * embed, embed});
   else
     q_proj_weight = xavier({embed, embed}), k_proj_weight = xavier({embed, kdim}),

@@ -42,6 +42,17 @@ struct BackwardCall {
   size_t inputs = 0;
 };
 
+/// ValueError where a hook put a gradient of another shape, dtype or device into the place of one; undefined stands for 0.
+void check_alike(const char* hook, const std::vector<Tensor>& before, const std::vector<Tensor>& now) {
+  for (size_t i = 0; i < now.size(); ++i) {
+    const Tensor &was = before[i], &is = now[i];
+    if (!was.defined() || !is.defined() || is.is_same(was)) continue;
+    check(is.shape() == was.shape() && is.dtype() == was.dtype() && is.device() == was.device(),
+          "[{}] expected a gradient like that of position {}, {} on {}, got {} on {}", hook, int64_t(i), was,
+          was.device(), is, is.device());
+  }
+}
+
 /// The identity; its backward runs hooks.
 struct HookNode final : Node {
   std::shared_ptr<BackwardCall> call;
@@ -51,6 +62,7 @@ struct HookNode final : Node {
   Grads apply(const Grads& g, Needs) override {
     std::vector<Tensor> given;
     for (uint32_t i = 0; i < num_outputs; ++i) given.push_back(g[i]);
+    const std::vector<Tensor> before = given;
     ModuleExtras& extras = *call->extras.p;
     if (at_inputs) {
       std::vector<Tensor> all(call->inputs);
@@ -59,12 +71,14 @@ struct HookNode final : Node {
       check(all.size() == call->inputs, "[backward hook] expected {} gradients of inputs, got {}",
             int64_t(call->inputs), int64_t(all.size()));
       for (size_t i = 0; i < given.size(); ++i) given[i] = all[size_t(call->places[i])];
+      check_alike("backward hook", before, given);
       call->grad_outputs.clear();  // under create_graph their history leads back here
     } else {
       std::vector<Tensor> none, grad_inputs(call->inputs);
       extras.run(HookKind::BackwardPre, given, none);
       check(given.size() == num_outputs, "[backward pre-hook] expected {} gradients, got {}", int64_t(num_outputs),
             int64_t(given.size()));
+      check_alike("backward pre-hook", before, given);
       call->grad_outputs = given;
       if (call->places.empty()) {
         extras.run(HookKind::Backward, grad_inputs, call->grad_outputs);

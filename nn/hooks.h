@@ -29,6 +29,7 @@ struct CloneMemo {
   };
   std::vector<std::pair<TensorImpl*, Tensor>> tensors;
   std::vector<Shared*> shared;
+  std::vector<const void*> open;  // whose clones are being made
   CloneMemo() = default;
   CloneMemo(const CloneMemo&) = delete;
   ~CloneMemo() {

@@ -81,18 +81,21 @@ Tensor& trunc_normal_(const Tensor& x, double mean, double std, double from, dou
   return x.copy_(host);
 }
 
-Tensor& xavier_uniform_(const Tensor& x, double gain) {
+/// gain sqrt(2 / (inputs + outputs)); 0 where there are neither.
+static double xavier_std(const char* op, const Tensor& x, double gain) {
   const auto [in, out] = fan_in_and_out(x);
-  const double bound = gain * std::sqrt(6.0 / double(in + out));
+  check(gain >= 0 && std::isfinite(gain), "[{}] expected a finite gain of at least 0, got {}", op, gain);
+  return in + out > 0 ? gain * std::sqrt(2.0 / double(in + out)) : 0;
+}
+Tensor& xavier_uniform_(const Tensor& x, double gain) {
+  const double bound = std::sqrt(3.0) * xavier_std("xavier_uniform_", x, gain);
   return uniform_(x, -bound, bound);
 }
-Tensor& xavier_normal_(const Tensor& x, double gain) {
-  const auto [in, out] = fan_in_and_out(x);
-  return normal_(x, 0, gain * std::sqrt(2.0 / double(in + out)));
-}
+Tensor& xavier_normal_(const Tensor& x, double gain) { return normal_(x, 0, xavier_std("xavier_normal_", x, gain)); }
 
 static double kaiming_std(const Tensor& x, const KaimingOptions& o) {
   const auto [in, out] = fan_in_and_out(x);
+  check(std::isfinite(o.a), "[init] expected a finite slope a, got {}", o.a);
   const int64_t fan = o.mode == FanMode::FanIn ? in : out;
   return fan > 0 ? gain_of(o.nonlinearity, o.a) / std::sqrt(double(fan)) : 0;
 }

@@ -141,15 +141,41 @@ std::vector<std::pair<std::string, Module*>> Module::named_children() {
   return out;
 }
 
+namespace {
+/// One module below another, on the way through all of them.
+class Level {
+ public:
+  Level() {
+    check(depth < kMost, "[Module] expected at most {} modules inside one another, got more: does one hold itself?",
+          kMost);
+    ++depth;
+  }
+  ~Level() { --depth; }
+  Level(const Level&) = delete;
+  /// Deeper than a text shows: each level indents all below.
+  bool is_deep() const { return depth > 100; }
+
+ private:
+  static constexpr int kMost = 12000;
+  static inline thread_local int depth = 0;
+};
+void collect_modules(Module& module, const std::string& name, std::vector<std::pair<std::string, Module*>>& out) {
+  const Level level;
+  out.emplace_back(name, &module);
+  for (auto& [child_name, child] : module.named_children())
+    collect_modules(*child, name.empty() ? child_name : name + "." + child_name, out);
+}
+}  // namespace
+
 std::vector<std::pair<std::string, Module*>> Module::named_modules(const std::string& prefix) {
-  std::vector<std::pair<std::string, Module*>> out{{prefix, this}};
-  for (auto& [name, child] : named_children())
-    for (auto& below : child->named_modules(prefix.empty() ? name : prefix + "." + name)) out.push_back(below);
+  std::vector<std::pair<std::string, Module*>> out;
+  collect_modules(*this, prefix, out);
   return out;
 }
 
 /// visit(name, kind, tensor) for every defined tensor: a module's parameters, its buffers, plain tensors, then its children.
 template <class Visit> void Module::walk_tensors(const std::string& prefix, Visit&& visit) {
+  const Level level;
   const std::vector<Field> own = fields();
   for (Kind kind : {Kind::Parameter, Kind::Buffer, Kind::Tensor})
     for (const Field& f : own)
@@ -275,6 +301,7 @@ Module& Module::to(MemoryFormat format) {
 }
 
 Module& Module::train(bool on) {
+  const Level level;
   training = on;
   if (Module* other = replaced_by(*this)) other->training = on;
   for (auto& [name, child] : named_children()) child->train(on);
@@ -321,6 +348,8 @@ static std::string str_of_list(const std::vector<std::pair<std::string, Module*>
 std::ostream& operator<<(std::ostream& out, Module& module) { return out << module.str(); }
 
 std::string Module::str() {
+  const Level level;
+  if (level.is_deep()) return detail::type_name(typeid(*this)) + "(...)";
   if (Module* other = replaced_by(*this)) return other->str();
   const auto children = named_children();
   std::string body;

@@ -161,10 +161,13 @@ class AnyModule : public tapir::detail::Owner<Module, tapir::detail::Delete> {
   AnyModule() = default;
   explicit AnyModule(Module* adopted) : Owner(adopted) {}
   template <ModuleField M> AnyModule(M module) : Owner(new M(std::move(module))) {}
-  Tensor operator()(const Tensor& x) const {
+  /// ValueError for an empty one.
+  Module& operator*() const {
     check(bool(*this), "[AnyModule] expected a module, got an empty one");
-    return get()->tapir_call(x);
+    return *get();
   }
+  Module* operator->() const { return &**this; }
+  Tensor operator()(const Tensor& x) const { return (**this).tapir_call(x); }
 };
 
 namespace detail {
@@ -190,9 +193,13 @@ template <template <class> class P, class E> P<E> clone_shared(P<E>& f, CloneMem
         Known& copy = static_cast<SharedCopy<Known>*>(s)->copy;
         return P<E>(copy, static_cast<E*>(copy.get()));
       }
+    for (const void* p : memo.open)
+      check(p != from, "[clone] expected modules that do not hold themselves, got a cycle of shared pointers");
+    memo.open.push_back(from);
     P<E> copy;
     if constexpr (ModuleField<E>) copy = P<E>(static_cast<E*>(f->tapir_clone(memo)));
     else copy = P<E>(new E(clone_field(*f, memo)));
+    memo.open.pop_back();
     memo.shared.push_back(new SharedCopy<Known>(from, copy));
     return copy;
   }

@@ -1,6 +1,7 @@
 #include "parametrizations.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "../core/modes.h"
 #include "../ops/arithmetic.h"
@@ -116,8 +117,9 @@ void weight_norm(Module& module, const WeightNormOptions& o) {
 
 void spectral_norm(Module& module, const SpectralNormOptions& o) {
   const Tensor w = parameter_of("spectral_norm", module, o.name);
-  check(o.n_power_iterations > 0, "[spectral_norm] expected n_power_iterations to be positive, got {}",
-        o.n_power_iterations);
+  check(o.n_power_iterations > 0 && o.n_power_iterations <= 10000,
+        "[spectral_norm] expected n_power_iterations to be positive and at most 10000, got {}", o.n_power_iterations);
+  check(o.eps >= 0 && std::isfinite(o.eps), "[spectral_norm] expected a finite eps of at least 0, got {}", o.eps);
   auto* conv = dynamic_cast<ConvBase*>(&module);
   const int64_t dim = wrapped("spectral_norm", o.dim.value_or(conv && !conv->output_padding.empty() ? 1 : 0), w);
   auto list = std::make_unique<ParametrizationList>();

@@ -11,6 +11,7 @@
 #include "../ops/shape.h"
 #include "../ops/slicing.h"
 #include "init.h"
+#include "layer_count.h"
 
 namespace tapir::inline v0::nn {
 namespace {
@@ -29,8 +30,9 @@ Parameter weight(const Shape& shape, int64_t hidden) {
   return w;
 }
 void check_sizes(const std::string& name, int64_t input, int64_t hidden) {
-  check(input >= 0 && hidden > 0, "[{}] expected input_size of at least 0 and hidden_size above 0, got {} and {}", name,
-        input, hidden);
+  constexpr int64_t kMost = int64_t(1) << 40;
+  check(input >= 0 && hidden > 0 && input <= kMost && hidden <= kMost,
+        "[{}] expected input_size from 0 to 2^40 and hidden_size from 1 to 2^40, got {} and {}", name, input, hidden);
 }
 void check_tensor_type(const std::string& name, const char* what, const Tensor& x, DType weights) {
   check(modes.autocast || x.dtype() == weights, "[{}] expected {} of the weights' dtype {}, got {}", name, what,
@@ -44,7 +46,7 @@ RNNBase::RNNBase(RnnOp op, int64_t input, int64_t hidden, const LSTMOptions& o)
       batch_first(o.batch_first), bidirectional(o.bidirectional), dropout(o.dropout) {
   const char* name = name_of(op);
   check_sizes(name, input, hidden);
-  check(num_layers > 0, "[{}] expected num_layers above 0, got {}", name, num_layers);
+  check_layers(name, "num_layers", num_layers, 1);
   check(dropout >= 0 && dropout <= 1, "[{}] expected dropout in [0, 1], got {}", name, dropout);
   check(proj_size >= 0 && proj_size < hidden, "[{}] expected proj_size in [0, hidden_size = {}), got {}", name, hidden,
         proj_size);
@@ -113,6 +115,8 @@ DType RNNBase::weight_type() const {
   return kFloat32;  // all of them quantized
 }
 RnnResult RNNBase::run_layer(int64_t at, const Tensor& x, const LSTMState& state, const Tensor& batch_sizes) {
+  check((at + 1) * per_layer() <= int64_t(weights.size()), "[{}] expected at least {} weights, got {} (moved from?)",
+        name_of(op), (at + 1) * per_layer(), int64_t(weights.size()));
   const Parameter* w = &weights[size_t(at * per_layer())];
   RnnWeights of_layer{w[0], w[1]};
   if (bias) of_layer.bias_ih = w[2], of_layer.bias_hh = w[3];

@@ -9,6 +9,7 @@
 #include "../ops/diagonal.h"
 #include "../ops/pointwise.h"
 #include "init.h"
+#include "layer_count.h"
 
 namespace tapir::inline v0::nn {
 namespace {
@@ -30,7 +31,7 @@ Tensor feed_forward(Linear& linear1, Dropout& dropout, Linear& linear2, bool gel
   return linear2(dropout(gelu ? tapir::gelu(h) : relu(h)));
 }
 template <class L> std::vector<L> copies(const char* name, L layer, int64_t n) {
-  check_count(name, "num_layers", n);
+  check_layers(name, "num_layers", n);
   std::vector<L> layers;
   for (int64_t i = 0; i < n; ++i) layers.push_back(layer.clone());
   return layers;

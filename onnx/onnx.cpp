@@ -117,7 +117,9 @@ void rename(Graph& g, const std::string& from, const std::string& to) {
 void check_unique(const Graph& g) {
   std::set<std::string> names;
   const auto add = [&](const std::string& name) {
-    check(!name.empty() && names.insert(name).second,
+    check(!name.empty() && io::valid_utf8(name) && name.find('\0') == name.npos,
+          "[onnx::save] expected names in UTF-8, not empty and without NUL, got \"{}\"", io::shown(name));
+    check(names.insert(name).second,
           "[onnx::save] expected names of inputs, outputs and parameters that differ, got \"{}\" twice", name);
   };
   for (const Port& p : g.inputs) add(p.name);

@@ -44,6 +44,8 @@ Tensor grad_norm(const std::vector<Tensor>& params, const ClipOptions& options) 
 
 Tensor clip_factor(const Tensor& norm, double max_norm) {
   check(max_norm >= 0, "[clip_factor] expected max_norm of at least 0, got {}", max_norm);
+  check(norm.defined() && norm.numel() == 1 && is_floating(norm.dtype()),
+        "[clip_factor] expected a norm, one element of a floating point dtype, got {}", norm);
   NoGrad guard;
   const Tensor factor = div(max_norm, add(norm, 1e-6));
   backend(factor).unary(context(factor), {factor, factor, {UnaryOp::Clamp, -INFINITY, 1}});

@@ -86,7 +86,9 @@ SequentialLR::SequentialLR(Optimizer& optimizer, std::vector<LRScheduler*> parts
   const int64_t n = int64_t(schedulers().size());
   check(int64_t(milestones_.size()) + 1 == n, "[SequentialLR] expected {} milestones for {} schedulers, got {}", n - 1,
         n, int64_t(milestones_.size()));
-  check(std::is_sorted(milestones_.begin(), milestones_.end()), "[SequentialLR] expected sorted milestones");
+  for (size_t i = 1; i < milestones_.size(); ++i)
+    check(milestones_[i - 1] <= milestones_[i], "[SequentialLR] expected sorted milestones, got {} before {}",
+          milestones_[i - 1], milestones_[i]);
   if (n > 1) check_count("SequentialLR", "milestones", milestones_[0]);
   restart();
 }

@@ -6,7 +6,10 @@
 
 namespace tapir::inline v0::optim {
 
-static void check_momentum(const char* name, const Optimizer& optimizer) {
+static void check_momentum(const char* name, const Optimizer& optimizer, const std::vector<double>& base,
+                           const std::vector<double>& highest) {
+  for (const double m : base) check_option(name, "base_momentum", m, 0, 1);
+  for (const double m : highest) check_option(name, "max_momentum", m, 0, 1);
   check(optimizer.has_momentum(), "[{}] expected an optimizer with momentum or betas to cycle it, got {}", name,
         optimizer.name());
 }
@@ -23,9 +26,9 @@ CyclicLR::CyclicLR(Optimizer& optimizer, const PerGroup& base_lr, const PerGroup
   check(o.scale_mode == "cycle" || o.scale_mode == "iterations",
         "[CyclicLR] expected scale_mode \"cycle\" or \"iterations\", got \"{}\"", o.scale_mode);
   check_option("CyclicLR", "gamma", o.gamma);
-  if (o.cycle_momentum) check_momentum("CyclicLR", optimizer);
+  if (o.cycle_momentum) check_momentum("CyclicLR", optimizer, base_momentum_, max_momentum_);
   if (!o.scale_fn) o_.scale_mode = o.mode == "exp_range" ? "iterations" : "cycle";
-  total_ = double(o.step_size_up + down), ratio_ = double(o.step_size_up) / total_;
+  total_ = double(o.step_size_up) + double(down), ratio_ = double(o.step_size_up) / total_;
   set_base(base_lr.of("CyclicLR", "base_lr", optimizer));
   start();
 }
@@ -50,8 +53,8 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, const OneCy
     : LRScheduler("OneCycleLR", optimizer), max_lr_(max_lr.of("OneCycleLR", "max_lr", optimizer)),
       base_momentum_(o.base_momentum.of("OneCycleLR", "base_momentum", optimizer)),
       max_momentum_(o.max_momentum.of("OneCycleLR", "max_momentum", optimizer)), o_(o) {
-  if (o.total_steps == 0) o_.total_steps = o.epochs * o.steps_per_epoch;
-  check(o_.total_steps > 0 && o.epochs >= 0,
+  const bool overflows = o.total_steps == 0 && __builtin_mul_overflow(o.epochs, o.steps_per_epoch, &o_.total_steps);
+  check(!overflows && o_.total_steps > 0 && o.epochs >= 0,
         "[OneCycleLR] expected total_steps above 0, or epochs and steps_per_epoch, got {} or {} and {}", o.total_steps,
         o.epochs, o.steps_per_epoch);
   check(o.pct_start >= 0 && o.pct_start <= 1, "[OneCycleLR] expected pct_start in [0, 1], got {}", o.pct_start);
@@ -59,7 +62,7 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, const OneCy
         "[OneCycleLR] expected anneal_strategy \"cos\" or \"linear\", got \"{}\"", o.anneal_strategy);
   check(o.div_factor > 0 && o.final_div_factor > 0, "[OneCycleLR] expected dividers above 0, got {} and {}",
         o.div_factor, o.final_div_factor);
-  if (o.cycle_momentum) check_momentum("OneCycleLR", optimizer);
+  if (o.cycle_momentum) check_momentum("OneCycleLR", optimizer, base_momentum_, max_momentum_);
   const double n = double(o_.total_steps), first = 1 / o.div_factor, last = first / o.final_div_factor;
   phases_.push_back({o.pct_start * n - 1, first, 1, 1, 0});
   if (o.three_phase)

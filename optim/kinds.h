@@ -29,6 +29,9 @@ struct OptimizerKind {
   bool uncounted = false;  // PyTorch keeps states without a step count
 };
 
+/// The number of that name in a state; ValueError in the name of `op` where it is none.
+double saved_number(const char* op, const StateDict& state, const std::string& entry);
+
 namespace kinds {
 extern const OptimizerKind sgd, asgd, adam, adamw, adamax, nadam, radam, adagrad, adadelta, rmsprop, rprop, lion, muon,
     adafactor, lbfgs;

@@ -58,7 +58,8 @@ constinit const OptimizerKind lbfgs{.name = "LBFGS",
 LBFGS::LBFGS(std::vector<Tensor> params, const LBFGSOptions& o) : Optimizer(kinds::lbfgs) {
   V values = values_of(kinds::lbfgs);
   const auto set = [&](const char* name, double value) { set_option(values, name, std::array{value}); };
-  set("max_iter", double(o.max_iter)), set("max_eval", double(o.max_eval.value_or(o.max_iter * 5 / 4)));
+  set("max_iter", double(o.max_iter)),
+      set("max_eval", o.max_eval ? double(*o.max_eval) : std::floor(double(o.max_iter) * 5 / 4));
   set("tolerance_grad", o.tolerance_grad), set("tolerance_change", o.tolerance_change);
   set("history_size", double(o.history_size)), set("maximize", o.maximize);
   set_option(values, "line_search_fn", o.line_search_fn);
@@ -69,7 +70,8 @@ LBFGS::LBFGS(std::vector<Tensor> params, const LBFGSOptions& o) : Optimizer(kind
 }
 
 void LBFGS::step(const StepScale&) {
-  fail(ErrorKind::Value, "[LBFGS] expected a closure that gives the loss: opt.step([&] {{ ... return loss; }})");
+  fail(ErrorKind::Value,
+       "[LBFGS] expected a closure that gives the loss: opt.step([&] { ... return loss; }), got none");
 }
 
 /// The loss and the flat gradient at the present parameters, of what is to be made small.
@@ -79,6 +81,8 @@ double LBFGS::evaluate(const Closure& closure, Tensor& gradient, Tensor* loss) {
     EnableGrad guard;
     value = closure.call(closure.f);
   }
+  check(value.defined() && value.numel() == 1, "[LBFGS] expected a closure that gives the loss, one element, got {}",
+        value);
   if (loss) *loss = value;
   std::vector<Tensor> parts;
   for (const Tensor& p : groups_[0].params)
@@ -196,6 +200,7 @@ void LBFGS::direction(const Tensor& gradient) {
 }
 
 Tensor LBFGS::run(const Closure& closure) {
+  check(!groups_.empty(), "[LBFGS] expected an optimizer with parameters, got one that was moved from");
   NoGrad guard;
   const std::vector<Tensor> before = copies();
   const State state = state_;

@@ -7,6 +7,7 @@
 
 #include "../core/checks.h"
 #include "../ops/create.h"
+#include "kinds.h"
 
 namespace tapir::inline v0::optim {
 
@@ -19,8 +20,14 @@ void LRScheduler::start() {
   advance();
   set_rates();
 }
+/// All or none.
 void LRScheduler::set_rates() {
-  for (size_t g = 0; g < groups(); ++g) optimizer_->set_lr(next_lr(g, optimizer_->lr(int64_t(g))), int64_t(g));
+  std::vector<double> rates;
+  for (size_t g = 0; g < groups(); ++g) {
+    rates.push_back(next_lr(g, optimizer_->lr(int64_t(g))));
+    check_option(name_, "learning rate", rates.back());
+  }
+  for (size_t g = 0; g < groups(); ++g) optimizer_->set_lr(rates[g], int64_t(g));
 }
 
 void LRScheduler::step() {
@@ -34,9 +41,22 @@ void LRScheduler::step() {
                    "skipped\n",
                    name_);
   }
+  std::vector<double> before, momenta;  // where the user's function throws, or a rate is none, nothing has changed
+  for (auto& [key, value] : numbers()) before.push_back(*value);
+  for (size_t g = 0; optimizer_->has_momentum() && g < groups(); ++g)
+    momenta.push_back(optimizer_->momentum(int64_t(g)));
   ++epoch_;
-  advance();
-  set_rates();
+  try {
+    advance();
+    set_rates();
+  } catch (...) {
+    --epoch_;
+    size_t i = 0;
+    for (auto& [key, value] : numbers()) *value = before[i++];
+    for (size_t g = 0; g < momenta.size(); ++g)
+      if (optimizer_->momentum(int64_t(g)) != momenta[g]) optimizer_->set_momentum(momenta[g], int64_t(g));
+    throw;
+  }
 }
 
 void LRScheduler::restart() {
@@ -69,9 +89,17 @@ void LRScheduler::load_state_dict(const StateDict& state) {
   check(base.size() == base_.size(), "[{}] expected base_lrs of {} groups, got {}", name_, int64_t(base_.size()),
         int64_t(base.size()));
   check_names(name_, state);
-  const int64_t epoch = state.at("last_epoch").item<int64_t>();
-  check_count(name_, "last_epoch", epoch, -1);  // a part of SequentialLR that has not begun is at -1
-  for (auto& [key, value] : numbers()) values.push_back(state.at(key).item<double>());
+  for (const double rate : base) check_option(name_, "base_lrs", rate);
+  const double saved = saved_number(name_, state, "last_epoch");
+  check(saved >= -1 && saved < 0x1p53 &&
+            saved == std::floor(saved),  // a part of SequentialLR that has not begun is at -1
+        "[{}] expected last_epoch of at least -1, got {}", name_, saved);
+  const auto epoch = int64_t(saved);
+  for (auto& [key, value] : numbers()) {
+    values.push_back(saved_number(name_, state, key));
+    const std::string_view what = key;
+    if (what != "best") check_option(name_, key, values.back(), what == "T_i" ? 1 : 0);
+  }
   size_t i = 0;
   for (auto& [key, value] : numbers()) *value = values[i++];
   epoch_ = epoch, base_ = std::move(base);

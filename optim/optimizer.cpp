@@ -28,7 +28,8 @@ void check_option(const char* optimizer, const char* option, double value, doubl
   if (low == kAnyNumber)
     fail(ErrorKind::Value, "[{}] invalid {}: expected a finite number, got {}", optimizer, option, value);
   if (high <= low)
-    fail(ErrorKind::Value, "[{}] invalid {}: expected a number of at least {}, got {}", optimizer, option, low, value);
+    fail(ErrorKind::Value, "[{}] invalid {}: expected a finite number of at least {}, got {}", optimizer, option, low,
+         value);
   fail(ErrorKind::Value, "[{}] invalid {}: expected a number in [{}, {}), got {}", optimizer, option, low, high, value);
 }
 
@@ -77,7 +78,9 @@ void Optimizer::set_option(OptionValues& to, const char* option, std::span<const
 void Optimizer::set_option(OptionValues& to, const char* option, const std::string& value) const {
   const OptionRule& rule = *rule_of(*kind_, option);
   const auto found = std::find(rule.texts.begin(), rule.texts.end(), value);
-  check(found != rule.texts.end(), "[{}] invalid {}: \"{}\"", name(), option, value);
+  std::string texts;
+  for (const char* text : rule.texts) texts += tapir::format("{}\"{}\"", texts.empty() ? "" : ", ", text);
+  check(found != rule.texts.end(), "[{}] invalid {}: expected one of {}, got \"{}\"", name(), option, texts, value);
   to.*rule.at[0] = double(found - rule.texts.begin());
 }
 
@@ -106,6 +109,10 @@ void Optimizer::add_group(std::vector<Tensor> params, const OptionValues& option
         "[{}] expected parameters that require grad, got {} at position {} that does not; frozen ones are left out by "
         "std::erase_if(params, [](const Tensor& p) { return !p.requires_grad(); })",
         name(), p, int64_t(i));
+    check(!may_overlap(p.shape(), p.strides()),
+          "[{}] expected parameters whose elements have places of their own, got {} at position {} with strides {} (an "
+          "expanded tensor: clone() it)",
+          name(), p, int64_t(i), p.strides());
     const auto same = [&](const Tensor& other) { return other.is_same(p); };
     check(std::none_of(params.begin(), params.begin() + int64_t(i), same),
           "[{}] the parameter at position {} ({}) appears twice in its group", name(), int64_t(i), p);
@@ -143,8 +150,10 @@ double Optimizer::initial_lr(int64_t group) {
   return g.initial_lr ? *g.initial_lr : *(g.initial_lr = g.lr);
 }
 void Optimizer::set_initial_lr(double lr, int64_t group) {
+  Group& g = groups_[index(group)];
   check_not_recorded("set_initial_lr");
-  groups_[index(group)].initial_lr = lr;
+  check_option(name(), "initial learning rate", lr);
+  g.initial_lr = lr;
   rates_.changed();
 }
 
@@ -173,7 +182,15 @@ void Optimizer::zero_grad(bool set_to_none) {
   for (const Group& g : groups_) zero_grads(g.params, set_to_none);
 }
 
+/// What a scaler gives is undefined, or one number that kernels read as it lies there.
+static void check_scale(const char* optimizer, const char* what, const Tensor& x) {
+  check(!x.defined() || (x.numel() == 1 && (x.dtype() == kFloat32 || x.dtype() == kFloat64)),
+        "[{}] expected {} of one element, float32 or float64, got {}", optimizer, what, x);
+}
+
 void Optimizer::step(const StepScale& scale) {
+  check(!groups_.empty(), "[{}] expected an optimizer with parameters, got one that was moved from", name());
+  check_scale(name(), "inv_scale", scale.inv_scale), check_scale(name(), "found_inf", scale.found_inf);
   NoGrad guard;
   const profiler::Range range(profiler::Kind::Optimizer, name());
   state_.asked();

@@ -1,5 +1,6 @@
 // What an optimizer saves and loads: PyTorch's names, flat.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "../core/checks.h"
@@ -26,14 +27,31 @@ Tensor as_tensor(const OptionValues& from, const OptionRule& rule) {
 }
 /// The numbers of an option: one tensor, or one each under name.0, name.1.
 std::vector<double> read_option(const StateDict& state, const std::string& name) {
-  if (const Tensor* one = state.find(name)) return one->to(kFloat64).reshape(-1).to_vector<double>();
+  if (const Tensor* one = state.find(name); one && one->defined())
+    return one->to(kFloat64).reshape(-1).to_vector<double>();
   std::vector<double> out;
   while (const Tensor* next = state.find(tapir::format("{}.{}", name, int64_t(out.size()))))
     out.push_back(next->item());
   return out;
 }
 
+/// The number behind `prefix` in an entry's name ("state.3.step"), or -1.
+int64_t number_in(std::string_view entry, std::string_view prefix) {
+  entry.remove_prefix(prefix.size());
+  int64_t n = -1;
+  const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), n);
+  return error == std::errc() && end != entry.data() + entry.size() && *end == '.' ? n : -1;
+}
+
 }  // namespace
+
+double saved_number(const char* op, const StateDict& state, const std::string& entry) {
+  const Tensor& x = state.at(entry);
+  check(x.defined() && x.numel() == 1, "[{}] expected one number in {}, got {}", op, entry, x);
+  const double value = x.item<double>();
+  check(!std::isnan(value), "[{}] expected a number in {}, got nan", op, entry);
+  return value;
+}
 
 std::vector<std::pair<std::string, std::string>> Optimizer::text_options(int64_t group) const {
   const OptionValues& options = groups_[index(group)].options;
@@ -81,11 +99,11 @@ Optimizer::Slot Optimizer::load_slot(const StateDict& state, const std::string& 
   const char* first = names[0] ? names[0] : names[2];
   if (!step && !(first && state.contains(prefix + first))) return {};
   check(step || kind_->uncounted, "[{}] expected {}step beside {}{}", name(), prefix, prefix, first);
-  std::array<double, 3> count{step ? step->item<double>() : 1};
+  std::array<double, 3> count{step ? saved_number(name(), state, prefix + "step") : 1};
   for (size_t k = 0; k < 2; ++k)
-    if (kind_->numbers[k]) count[k + 1] = state.at(prefix + kind_->numbers[k]).item<double>();
-  check(count[0] >= 0 && count[0] == std::floor(count[0]), "[{}] expected a number of steps in {}step, got {}", name(),
-        prefix, count[0]);
+    if (kind_->numbers[k]) count[k + 1] = saved_number(name(), state, prefix + kind_->numbers[k]);
+  check(count[0] >= 0 && count[0] < 0x1p53 && count[0] == std::floor(count[0]),
+        "[{}] expected a number of steps in {}step, got {}", name(), prefix, count[0]);
   auto at = std::find_if(counts.begin(), counts.end(),
                          [&](auto& c) { return c.first == count && c.second.step.device() == p.device(); });
   if (at == counts.end()) {
@@ -98,8 +116,8 @@ Optimizer::Slot Optimizer::load_slot(const StateDict& state, const std::string& 
     if (!names[k]) continue;
     const Tensor& from = state.at(prefix + names[k]);
     slot.state[k] = new_state(group, k, p);
-    check(from.shape() == slot.state[k].shape(), "[{}] expected {}{} of shape {}, got {}", name(), prefix, names[k],
-          slot.state[k].shape(), from.shape());
+    check(from.defined() && from.shape() == slot.state[k].shape(), "[{}] expected {}{} of shape {}, got {}", name(),
+          prefix, names[k], slot.state[k].shape(), from);
     slot.state[k].copy_(from);
   }
   const Tensor* master = state.find(prefix + "master_param");
@@ -118,9 +136,13 @@ void Optimizer::load_state_dict(const StateDict& state) {
   for (auto& [entry, t] : state)
     check(entry.starts_with("state.") || entry.starts_with("param_groups."),
           "[{}] expected names that begin with \"state.\" or \"param_groups.\", got \"{}\"", name(), entry);
-  check(!state.contains(tapir::format("param_groups.{}.lr", num_groups())),
-        "[{}] loaded state dict has a different number of parameter groups than the optimizer's {}", name(),
-        num_groups());
+  for (auto& [entry, t] : state) {
+    if (!entry.starts_with("param_groups.")) continue;
+    const int64_t n = number_in(entry, "param_groups.");
+    check(n >= 0 && n < num_groups(),
+          "[{}] loaded state dict has a different number of parameter groups than the optimizer's {}: \"{}\"", name(),
+          num_groups(), entry);
+  }
   std::vector<Group> loaded;
   Counts counts;
   int64_t number = 0;
@@ -132,9 +154,12 @@ void Optimizer::load_state_dict(const StateDict& state) {
           "[{}] loaded state dict contains a parameter group that doesn't match the size of optimizer's group {}: {} "
           "and {}",
           name(), int64_t(g), int64_t(members.size()), int64_t(group.params.size()));
-    group.lr = state.at(prefix + "lr").item<double>();
+    group.lr = saved_number(name(), state, prefix + "lr");
     check_option(name(), "learning rate", group.lr);
-    if (const Tensor* initial = state.find(prefix + "initial_lr")) group.initial_lr = initial->item<double>();
+    if (state.contains(prefix + "initial_lr")) {
+      group.initial_lr = saved_number(name(), state, prefix + "initial_lr");
+      check_option(name(), "initial learning rate", *group.initial_lr);
+    }
     for (const OptionRule& rule : kind_->options) {
       const std::vector<double> value = read_option(state, prefix + rule.name);
       if (!rule.texts.empty() || value.empty()) continue;
@@ -148,6 +173,10 @@ void Optimizer::load_state_dict(const StateDict& state) {
     for (const Tensor& p : group.params)
       group.slots.push_back(load_slot(state, tapir::format("state.{}.", number++), group, p, counts));
     loaded.push_back(std::move(group));
+  }
+  for (auto& [entry, t] : state) {
+    const int64_t n = entry.starts_with("state.") ? number_in(entry, "state.") : 0;
+    check(n >= 0 && n < number, "[{}] expected states of {} parameters, got \"{}\"", name(), number, entry);
   }
   for (size_t g = 0; g < groups_.size(); ++g) {
     groups_[g].slots = std::move(loaded[g].slots);

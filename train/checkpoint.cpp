@@ -67,6 +67,8 @@ StateDict copy_of(const StateDict& state) {
 Checkpoint::Checkpoint(std::string folder, const CheckpointOptions& options)
     : folder_(std::move(folder)), options_(options) {
   check(!folder_.empty(), "[Checkpoint] expected a folder, got an empty name");
+  check_runtime(folder_.find('\0') == folder_.npos, "[Checkpoint] expected a folder without NUL in its name, got {}",
+                folder_);
   check(options.keep_last >= 0, "[Checkpoint] expected keep_last from 0 on, got {}", options.keep_last);
   check_read(folder_, each_name(folder_, [&](std::string_view name) {  // what dead runs were writing
                if (!name.ends_with(kTemporary)) return;

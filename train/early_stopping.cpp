@@ -34,8 +34,19 @@ StateDict EarlyStopping::state_dict() const {
 
 void EarlyStopping::load_state_dict(const StateDict& state) {
   check_names("EarlyStopping", state);
-  const double best = state.at("best").item<double>();
-  const auto number = [&](const char* name) { return state.at(name).item<int64_t>(); };
+  const auto one = [&](const char* name) -> const Tensor& {
+    const Tensor& x = state.at(name);
+    check(x.defined() && x.numel() == 1, "[EarlyStopping] expected one number in {}, got {}", name, x);
+    return x;
+  };
+  const double best = one("best").item<double>();
+  check(!std::isnan(best), "[EarlyStopping] expected a number in best, got nan");
+  const auto number = [&](const char* name) {
+    const double value = one(name).item<double>();
+    check(value == std::floor(value) && std::abs(value) < 0x1p53,
+          "[EarlyStopping] expected a whole number in {}, got {}", name, value);
+    return int64_t(value);
+  };
   const int64_t best_epoch = number("best_epoch"), epochs = number("epochs"), waited = number("waited");
   check_count("EarlyStopping", "best_epoch", best_epoch, -1), check_count("EarlyStopping", "epochs", epochs);
   check_count("EarlyStopping", "waited", waited);

@@ -48,6 +48,8 @@ void Accuracy::update(const Tensor& p, const Tensor& t) try {
   const bool scores = are_scores("Accuracy", p, t);
   check(scores || options_.top_k == 1, "[Accuracy] expected scores (N, C, ...) for top_k {}, got {}", options_.top_k,
         p);
+  check(!scores || options_.top_k <= p.size(1), "[Accuracy] expected top_k of at most the {} classes, got {}",
+        scores ? p.size(1) : 0, options_.top_k);
   Tensor right;
   if (!scores) right = eq(p, t);
   else if (options_.top_k == 1) right = eq(argmax(p, 1), t);
@@ -82,7 +84,16 @@ void ConfusionMatrix::update(const Tensor& p, const Tensor& t) try {
     const Tensor ignored = eq(from, *ignore_index_);
     place = where(ignored, 0, place), one = where(ignored, 0, one);
   }
-  counts_.copy_(index_add(counts_, 0, place, one));  // a refused batch leaves the counts as they were
+  try {
+    counts_.copy_(index_add(counts_, 0, place, one));  // a refused batch leaves the counts as they were
+  } catch (const ValueError&) {
+    const Tensor bad = nonzero(lt(place, 0));
+    check(bad.numel() == 0,
+          "[ConfusionMatrix] expected classes in [0, {}), got target {} and prediction {} at position {}", classes_,
+          from[bad[0].item<int64_t>()].item<int64_t>(), into[bad[0].item<int64_t>()].item<int64_t>(),
+          bad[0].item<int64_t>());
+    throw;
+  }
 } catch (...) {
   fail_as("ConfusionMatrix");
 }

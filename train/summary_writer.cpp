@@ -13,6 +13,7 @@
 #include "../core/checks.h"
 #include "../core/held_signals.h"
 #include "../core/modes.h"
+#include "../io/file.h"
 #include "../io/png.h"
 #include "../ops/ops.h"
 
@@ -62,6 +63,11 @@ std::string plugin(std::string_view name, std::string_view content = {}) {
   return bytes_field(9, bytes_field(1, bytes_field(1, name) + (content.empty() ? "" : bytes_field(2, content))));
 }
 
+std::string tag_field(std::string_view tag) {
+  check(io::valid_utf8(tag), "[SummaryWriter] expected a tag in UTF-8, got \"{}\"", io::shown(tag));
+  return bytes_field(1, tag);
+}
+
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -69,6 +75,8 @@ double seconds_now() {
 }  // namespace
 
 SummaryWriter::SummaryWriter(const std::string& logdir) {
+  check_runtime(logdir.find('\0') == logdir.npos, "[SummaryWriter] expected a folder without NUL in its name, got {}",
+                logdir);
   std::error_code error;
   std::filesystem::create_directories(logdir, error);
   char host[128] = "host";
@@ -88,6 +96,7 @@ SummaryWriter::~SummaryWriter() {
 SummaryWriter::SummaryWriter(SummaryWriter&& o) noexcept : path_(std::move(o.path_)), fd_(std::exchange(o.fd_, -1)) {}
 
 void SummaryWriter::write_event(int64_t step, std::string_view field, std::string_view payload) {
+  check(fd_ >= 0, "[SummaryWriter] expected an open file, got a writer that was moved from");
   const std::string event =
       number_field(1, seconds_now()) + int_field(2, step) + bytes_field(field == "version" ? 3 : 5, payload);
   std::string record = raw(uint64_t(event.size()));
@@ -106,7 +115,7 @@ void SummaryWriter::write_value(int64_t step, std::string value) {
 }
 
 void SummaryWriter::add_scalar(std::string_view tag, double value, int64_t step) {
-  write_value(step, bytes_field(1, tag) + float_field(2, float(value)));
+  write_value(step, tag_field(tag) + float_field(2, float(value)));
 }
 
 void SummaryWriter::add_histogram(std::string_view tag, const Tensor& values, int64_t step, int64_t bins) {
@@ -126,17 +135,17 @@ void SummaryWriter::add_histogram(std::string_view tag, const Tensor& values, in
     ++counts[size_t(std::min(bins - 1, int64_t((v * unit - low * unit) / width)))];
     sum += v, squares += v * v;
   }
-  write_value(step, bytes_field(1, tag) + bytes_field(5, number_field(1, low) + number_field(2, high) +
-                                                             number_field(3, double(x.numel())) + number_field(4, sum) +
-                                                             number_field(5, squares) + packed_field(6, limits) +
-                                                             packed_field(7, counts)));
+  write_value(step, tag_field(tag) + bytes_field(5, number_field(1, low) + number_field(2, high) +
+                                                        number_field(3, double(x.numel())) + number_field(4, sum) +
+                                                        number_field(5, squares) + packed_field(6, limits) +
+                                                        packed_field(7, counts)));
 }
 
 void SummaryWriter::add_image(std::string_view tag, const Tensor& image, int64_t step) {
   const std::string png = io::encode_png(image);
   const bool planes = image.dim() == 3;
   write_value(step,
-              bytes_field(1, tag) +
+              tag_field(tag) +
                   bytes_field(4, int_field(1, image.size(planes ? 1 : 0)) + int_field(2, image.size(planes ? 2 : 1)) +
                                      int_field(3, planes ? image.size(0) : 1) + bytes_field(4, png)));
 }
@@ -144,7 +153,7 @@ void SummaryWriter::add_image(std::string_view tag, const Tensor& image, int64_t
 void SummaryWriter::add_text(std::string_view tag, std::string_view text, int64_t step) {
   const std::string tensor =
       int_field(1, 7) + bytes_field(2, bytes_field(2, int_field(1, 1))) + bytes_field(8, text);  // string, shape (1,)
-  write_value(step, bytes_field(1, tag) + bytes_field(8, tensor) + plugin("text"));
+  write_value(step, tag_field(tag) + bytes_field(8, tensor) + plugin("text"));
 }
 
 void SummaryWriter::add_hparams(const std::vector<std::pair<std::string, HParam>>& params,
@@ -161,7 +170,7 @@ void SummaryWriter::add_hparams(const std::vector<std::pair<std::string, HParam>
   }
   for (const auto& [name, value] : metrics) names += bytes_field(5, bytes_field(1, bytes_field(2, name)));
   const auto session = [&](std::string_view tag, int field, const std::string& content) {
-    write_value(0, bytes_field(1, tag) + plugin("hparams", int_field(1, 0) + bytes_field(field, content)));
+    write_value(0, tag_field(tag) + plugin("hparams", int_field(1, 0) + bytes_field(field, content)));
   };
   session("_hparams_/experiment", 2, infos + names);
   session("_hparams_/session_start_info", 3, start);

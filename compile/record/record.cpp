@@ -426,8 +426,14 @@ namespace tapir::inline v0 {
 void detail::custom_call(const char* name, const std::vector<Tensor>& reads, const std::vector<Tensor>& writes,
                          const CustomFunction* adopted) {
   std::shared_ptr<const CustomFunction> f(adopted);
+  check(name != nullptr, "[custom_call] expected a name, got a null pointer");
   for (const Tensor& x : reads) check(x.defined(), "[{}] expected tensors to read, got an undefined one", name);
-  for (const Tensor& x : writes) check_writable(name, x);
+  for (const Tensor& x : writes) {
+    check_writable(name, x);
+    check(!may_overlap(x.shape(), x.strides()),
+          "[{}] expected tensors to write whose elements have places of their own, got {} with strides {}", name, x,
+          x.strides());
+  }
   NoGrad guard;
   if (ir::active) ir::active->custom_call(name, reads, writes, std::move(f));
   else f->run(reads, writes);
