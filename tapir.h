@@ -28,6 +28,7 @@
 #include "data/transforms.h"
 #include "distributed/data_parallel.h"
 #include "distributed/ddp.h"
+#include "distributed/elastic.h"
 #include "distributed/fsdp.h"
 #include "distributed/once.h"
 #include "distributed/sync_batch_norm.h"

@@ -134,13 +134,13 @@ void Elastic::commit(int64_t step) {
   if (modes.recorder)
     modes.recorder->host_acts("[Elastic] expected commit() outside of compile(): a replay would leave it out");
   ElasticState& s = *state_;
-  if (s.seat && s.group) s.seat->check_all_there();
   if (s.group) {
     GroupState& group = GroupState::of(s.group);
     group.settle();  // weights may come of a collective that is to fail yet
     if (const Failure why = group.failed()) throw_failure(why);
   }
   s.keep(s.source.save(s.source.object), step);
+  if (s.seat && s.group) s.seat->check_all_there();
 }
 
 void Elastic::run_body(const Body& body, int64_t step) {

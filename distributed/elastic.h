@@ -15,7 +15,7 @@ namespace tapir::inline v0::distributed {
 
 struct ElasticState;
 
-/// Training that goes on without ranks that are gone, where tapir-run allows it; elsewhere a PeerError leaves run().
+/// Training that goes on when ranks are gone, where tapir-run allows it; elsewhere a PeerError leaves run().
 ///     train::Checkpoint checkpoint("runs/1");
 ///     checkpoint.add("model", net).add("optimizer", opt);
 ///     distributed::Elastic elastic(checkpoint);

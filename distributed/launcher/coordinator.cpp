@@ -56,7 +56,7 @@ void Coordinator::take(const std::string& event) {
   else if (plan_.rank_of(id) < 0) return;  // of a plan that is over
   else if (what == "elastic") elastic_ = true;
   else if (what == "ended") {
-    if (number == 0 && (!elastic_ || done_.contains(id))) ended_.insert(id);
+    if (number == 0 && (!elastic_ || interrupted_ || done_.contains(id))) ended_.insert(id);
     else lose(id, number == 0 ? 1 : number);
   } else if (number != plan_.generation) return;
   else if (what == "done") done_.insert(id);

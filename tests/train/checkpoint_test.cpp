@@ -64,6 +64,24 @@ TEST_CASE("Checkpoint: a resumed run is bitwise the uninterrupted one") {
   CHECK(resumed.stopping.best() == whole.stopping.best());
 }
 
+TEST_CASE("Checkpoint: its state goes through memory as through a file") {
+  const TemporaryFolder folder;
+  manual_seed(5);
+  Run run(folder / "a"), other(folder / "b");
+  run.epoch(), run.epoch(), other.epoch();
+  StateDict copy;
+  for (const auto& [name, t] : run.checkpoint.state_dict())
+    if (t.defined()) copy.append(name, t.detach().clone());
+  const double third = run.epoch();
+  other.checkpoint.load_state_dict(copy);
+  CHECK((other.epoch() == third && other.weights() == run.weights()));
+  const auto before = run.weights();
+  copy.set("optimizer.param_groups.0.lr", full({}, -1.0));
+  CHECK(mentions(message_of<ValueError>([&] { run.checkpoint.load_state_dict(copy); }), {"learning rate"}));
+  CHECK(run.weights() == before);
+  CHECK(mentions(message_of<ValueError>([&] { run.checkpoint.load_state_dict({}); }), {"random"}));
+}
+
 TEST_CASE("Checkpoint: the last ones and the best stay") {
   TemporaryFolder folder;
   Run run(folder / "c", {.keep_last = 2});
