@@ -88,7 +88,13 @@ SummaryWriter::SummaryWriter(const std::string& logdir) {
     check_runtime(fd_ >= 0 || errno == EEXIST, "[SummaryWriter] expected a folder that can be written, got {}: {}",
                   path_, std::strerror(errno));
   }
-  write_event(0, "version", "brain.Event:2");
+  try {
+    write_event(0, "version", "brain.Event:2");
+  } catch (...) {
+    ::unlink(path_.c_str());
+    ::close(fd_);
+    throw;
+  }
 }
 SummaryWriter::~SummaryWriter() {
   if (fd_ >= 0) ::close(fd_);
@@ -103,10 +109,15 @@ void SummaryWriter::write_event(int64_t step, std::string_view field, std::strin
   record += raw(detail::masked_crc32c(record));
   record += event + raw(detail::masked_crc32c(event));
   const HeldSignals held;
+  const off_t begin = ::lseek(fd_, 0, SEEK_END);
   for (size_t at = 0; at < record.size();) {
     const ssize_t n = ::write(fd_, record.data() + at, record.size() - at);
     if (n < 0 && errno == EINTR) continue;
-    check_runtime(n > 0, "[SummaryWriter] could not write {}: {}", path_, std::strerror(errno));
+    if (n <= 0) {  // nobody could read what came behind half a record
+      const int error = n < 0 ? errno : ENOSPC;
+      if (at > 0 && begin >= 0 && ::ftruncate(fd_, begin) != 0) ::close(std::exchange(fd_, -1));
+      fail(ErrorKind::Runtime, "[SummaryWriter] could not write {}: {}", path_, std::strerror(error));
+    }
     at += size_t(n);
   }
 }

@@ -9,18 +9,17 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <functional>
 #include <thread>
 using namespace tapir;
 
 namespace {
 
 struct Options {
-  std::string folder;
+  std::string folder, log;
   int64_t steps = 0, every = 10, keep = 3, workers = 2;
   int threads = 1;
   double pause_ms = 0;
-  bool end = false, forget_random = false;
+  bool compile = false, end = false, forget_random = false;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -72,6 +71,7 @@ class Training {
         scaler_({.init_scale = 1024, .growth_interval = 100}), checkpoint_(o.folder, {.keep_last = o.keep}) {
     checkpoint_.add("model", net_).add("optimizer", opt_).add("schedule", schedule_).add("scaler", scaler_);
     checkpoint_.add("loader", loader_).add("place", place_);
+    if (!o.log.empty() && !rank_) log_.emplace(o.log);
   }
 
   /// True when it is done, false where a signal ended it. In one process an error sends it back to the newest checkpoint.
@@ -107,7 +107,7 @@ class Training {
       for (const std::string& text : group_.all_gather_text(std::to_string(step.value_or(-1))))
         check_runtime(text == std::to_string(step.value_or(-1)),
                       "[train] expected all ranks to resume at step {}, got {}", step.value_or(-1), text);
-    if (o_.forget_random) manual_seed(uint64_t(getpid()));
+    if (step && o_.forget_random) manual_seed(uint64_t(getpid()));
     if (rank_) default_generator().set_state(uint64_t(rank_), default_generator().offset());
     if (!rank_) step ? say("resumed %lld\n", static_cast<long long>(*step)) : say("begins\n");
     if (!step) save();
@@ -115,12 +115,15 @@ class Training {
   }
 
   bool train() {
-    std::optional<distributed::DistributedDataParallel<Net>> ddp;
-    if (group_) ddp.emplace(net_, distributed::DdpOptions{}, group_);
+    if (group_) ddp_.emplace(net_, distributed::DdpOptions{}, group_);
+    auto step = compile([&](const Tensor& x, const Tensor& y) { return this->step(x, y); },
+                        {.enabled = o_.compile, .fold_norm = false, .rows = false});
     while (place_.step < o_.steps) {
       net_.train();
       for (auto& [images, labels] : loader_) {
-        const double loss = step([&](const Tensor& x) { return ddp ? (*ddp)(x) : net_(x); }, images, labels);
+        const double loss = step(images, labels).item();
+        schedule_.step();
+        if (log_ && place_.step % o_.every == 0) write_log(loss);
         ++place_.step;
         if (!rank_)
           say("step %lld %016llx\n", static_cast<long long>(place_.step), std::bit_cast<unsigned long long>(loss));
@@ -135,20 +138,19 @@ class Training {
     return true;
   }
 
-  double step(const std::function<Tensor(const Tensor&)>& forward, const Tensor& images, const Tensor& labels) {
+  Tensor step(const Tensor& images, const Tensor& labels) {
     opt_.zero_grad();
     Tensor loss;
     {
       const amp::Autocast autocast(kCPU);
-      loss = cross_entropy(forward(images), labels);
+      loss = cross_entropy(ddp_ ? (*ddp_)(images) : net_(images), labels);
     }
     scaler_.scale(loss).backward();
     scaler_.unscale_(opt_);
     optim::clip_grad_norm_(net_.parameters(), 1.0);
     scaler_.step(opt_);
     scaler_.update();
-    schedule_.step();
-    return loss.item();
+    return loss;
   }
 
   /// Takes far more memory than a step, and gives it back.
@@ -164,6 +166,14 @@ class Training {
     const auto write = [&] { checkpoint_.save(place_.step, place_.validation); };
     group_ ? distributed::once(group_, write) : write();
     if (!rank_) say("saved %lld\n", static_cast<long long>(place_.step));
+  }
+  void write_log(double loss) {
+    try {
+      log_->add_scalar("loss", loss, place_.step);
+    } catch (const RuntimeError& e) {
+      if (o_.end) throw;
+      std::fprintf(stderr, "not logged: RuntimeError: %s\n", e.what());
+    }
   }
   /// A full disk is no reason to stop: every older file is whole, and the next one may have room.
   void try_to_save(bool must) {
@@ -193,6 +203,8 @@ class Training {
   amp::GradScaler scaler_;
   train::Checkpoint checkpoint_;
   Place place_;
+  std::optional<train::SummaryWriter> log_;
+  std::optional<distributed::DistributedDataParallel<Net>> ddp_;
 };
 
 int learn(const Options& o) {
@@ -216,12 +228,14 @@ int main(int argc, char** argv) {
   Options o;
   CLI::App app("Trains, for tests/soak/soak", "train");
   app.add_option("folder", o.folder, "Of the checkpoints")->required();
+  app.add_option("--log", o.log, "Folder for TensorBoard");
   app.add_option("--steps", o.steps, "Steps to train")->required();
   app.add_option("--every", o.every, "Steps between checkpoints");
   app.add_option("--keep", o.keep, "Checkpoints that stay; 0: all");
   app.add_option("--workers", o.workers, "Threads of the loader");
   app.add_option("--threads", o.threads, "Threads that compute");
   app.add_option("--pause", o.pause_ms, "Milliseconds of rest after each step");
+  app.add_flag("--compile", o.compile, "Record a step once, then replay it");
   app.add_flag("--end", o.end, "End with the first error, instead of going on from the newest checkpoint");
   app.add_flag("--forget-random", o.forget_random, "A mistake on purpose: other random numbers after each start");
   CLI11_PARSE(app, argc, argv);

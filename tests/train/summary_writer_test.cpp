@@ -4,9 +4,12 @@
 #include <tapir/train/plot.h>
 #include <tapir/train/summary_writer.h>
 
+#include <sys/resource.h>
+
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 
 #include "../catch.h"
 #include "../errors.h"
@@ -106,6 +109,33 @@ TEST_CASE("SummaryWriter: what is written is read back") {
   CHECK(field(value(8), 1).bytes == "accuracy");
   CHECK(message_of<RuntimeError>([] { train::SummaryWriter("/proc/none/x"); }).find("/proc/none/x") !=
         std::string::npos);
+}
+
+TEST_CASE("SummaryWriter: a full disk costs records, not the file, and no descriptor") {
+  const TemporaryFolder folder;
+  train::SummaryWriter log(folder / "a");
+  log.add_scalar("loss", 1, 1);
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  const auto files = open_files();
+  rlimit before, full;
+  getrlimit(RLIMIT_FSIZE, &before);
+  full = before, full.rlim_cur = std::filesystem::file_size(log.path()) + 10;  // a part of the next record
+  setrlimit(RLIMIT_FSIZE, &full);
+  const std::string message = message_of<RuntimeError>([&] { log.add_scalar("loss", 2, 2); });
+  full.rlim_cur = 10;
+  setrlimit(RLIMIT_FSIZE, &full);
+  const std::string at_once = message_of<RuntimeError>([&] { train::SummaryWriter(folder / "b"); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  CHECK(message.find("File too large") != std::string::npos);
+  CHECK(at_once.find("File too large") != std::string::npos);
+  CHECK(open_files() == files);
+  CHECK(std::filesystem::is_empty(folder / "b"));
+  log.add_scalar("loss", 3, 3);
+  const auto events = events_of(log.path());
+  REQUIRE(events.size() == 3);  // the version, and steps 1 and 3
+  CHECK(field(events[2], 2).value == 3);
 }
 
 TEST_CASE("encode_png: shapes and values (BI-259)") {
