@@ -142,10 +142,10 @@ void Checkpoint::save(int64_t step, std::optional<double> metric) {
   std::filesystem::create_directories(folder_, error);
   check_runtime(!error, "[Checkpoint] cannot make the folder {}: {}", folder_, error.message());
   io::save_safetensors(folder_ + "/" + std::string(kBegin) + std::to_string(step) + std::string(kEnd), all, metadata);
-  remove_old();
+  remove_old(step);
 }
 
-void Checkpoint::remove_old() {
+void Checkpoint::remove_old(int64_t saved) {
   refused_.clear();
   if (options_.keep_last == 0) return;
   std::vector<File> files;
@@ -157,8 +157,9 @@ void Checkpoint::remove_old() {
   const File* best = nullptr;
   for (const File& f : files)
     if (options_.keep_best && f.metric && (!best || better(f, *best))) best = &f;
+  // The one just saved stays too: the newer files that there are may be damaged.
   for (size_t i = 0; i + size_t(options_.keep_last) < files.size(); ++i)
-    if (&files[i] != best) ::unlink(files[i].path.c_str());
+    if (&files[i] != best && files[i].step != saved) ::unlink(files[i].path.c_str());
 }
 
 int64_t Checkpoint::load(const std::string& path) {

@@ -43,7 +43,7 @@ class Checkpoint {
   StateDict state_dict() const;
   /// ValueError where it does not fit the parts: they are then as before.
   void load_state_dict(const StateDict& state);
-  /// Writes the file of that step, then removes those that need not stay. RuntimeError where the disk refuses: every
+  /// Writes the file of that step, which stays, then removes those that need not. RuntimeError where the disk refuses: every
   /// older file is then as it was.
   void save(int64_t step, std::optional<double> metric = {});
   /// Loads the newest whole file and returns its step; nothing where there is no file. Damaged ones are passed over (see
@@ -75,7 +75,7 @@ class Checkpoint {
   std::vector<File> list_with_metrics();
   std::optional<int64_t> load_last(std::vector<File> files);
   bool better(const File& a, const File& b) const;
-  void remove_old();
+  void remove_old(int64_t saved);
   std::string folder_;
   CheckpointOptions options_;
   std::vector<Part> parts_;

@@ -106,6 +106,19 @@ TEST_CASE("Checkpoint: the last ones and the best stay") {
   CHECK(!every.checkpoint.load_best());
 }
 
+TEST_CASE("Checkpoint: a file that was just saved stays, also where all newer ones are damaged") {
+  TemporaryFolder folder;
+  Run run(folder / "c", {.keep_last = 2});
+  for (const int step : {10, 20, 30}) run.checkpoint.save(step, step == 10 ? 0.0 : 1.0);
+  for (const char* name : {"20", "30"}) spit(folder / "c/checkpoint-" + name + ".safetensors", "damaged");
+  Run next(folder / "c", {.keep_last = 2});
+  CHECK(next.checkpoint.resume() == std::optional<int64_t>(10));  // the best one
+  for (const int step : {11, 12}) {
+    next.checkpoint.save(step, 1.0);
+    CHECK(Run(folder / "c").checkpoint.resume() == std::optional<int64_t>(step));
+  }
+}
+
 TEST_CASE("BI-312 BI-316 Checkpoint: damaged files are passed over, what does not fit changes nothing") {
   TemporaryFolder folder;
   Run run(folder / "c");
