@@ -12,7 +12,7 @@ namespace tapir::inline v0::amp {
 
 /// Scales are float32: 0 and infinity make every gradient NaN.
 static void check_scale(const char* what, double scale) {
-  check(scale >= std::numeric_limits<float>::min() && scale <= std::numeric_limits<float>::max(),
+  check(float(scale) > 0 && scale <= std::numeric_limits<float>::max(),
         "[GradScaler] expected {} above 0 that float32 can hold, got {}", what, scale);
 }
 

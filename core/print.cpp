@@ -153,11 +153,18 @@ class Printer {
   Strides strides_;
 };
 
+/// Of many short dimensions even the edges are more than a text shows.
+bool is_beyond_text(const Tensor& x) {
+  int64_t edges = 1;
+  for (int64_t d = 0; d < x.dim() && edges <= 1 << 20; ++d) edges *= std::min(x.shape()[d], 2 * kEdge);
+  return edges > 1 << 20;
+}
+
 std::vector<std::string> suffixes_of(const Tensor& x) {
   std::vector<std::string> s;
   if (!x.device().is_cpu()) s.push_back("device='" + x.device().str() + "'");
   const bool empty = x.numel() == 0;
-  if (empty && x.dim() != 1) s.push_back("size=" + x.shape().str());
+  if ((empty && x.dim() != 1) || is_beyond_text(x)) s.push_back("size=" + x.shape().str());
   const DType t = x.dtype();
   const bool is_default = t == kFloat32 || (!empty && (t == kInt64 || t == kBool));
   if (!is_default) s.push_back("dtype=" + std::string(name_of(t)));
@@ -174,6 +181,8 @@ std::string Tensor::str() const {
   std::string s = "tensor(";
   if (numel() == 0) {
     s += "[]";
+  } else if (is_beyond_text(*this)) {
+    s += "...";
   } else {
     const Elements e = read(*this);
     s += Printer(e, Formatter(e)).print(0, 0, indent, shape());

@@ -120,6 +120,8 @@ MultiheadAttention::MultiheadAttention(int64_t embed, int64_t heads, const Multi
 }
 
 void MultiheadAttention::check_inputs(const Tensor& q, const Tensor& k, const Tensor& v) const {
+  check(num_heads > 0 && embed_dim % num_heads == 0, "[{}] embed_dim must be divisible by num_heads, got {} and {}",
+        kName, embed_dim, num_heads);
   check(q.dim() == 2 || q.dim() == 3, "[{}] expected query to be unbatched but 2-D or batched but 3-D, got {}", kName,
         q);
   check(k.dim() == q.dim() && v.dim() == q.dim(), "[{}] expected key and value of rank {} as query, got {} and {}",

@@ -79,6 +79,9 @@ PaddedSequence pad_packed_sequence(const PackedSequence& packed, const PadOption
   const int64_t longest = int64_t(rows.size()), batch = rows[0], steps = o.total_length.value_or(longest);
   check(steps >= longest, "[{}] expected total_length to be at least the length of the longest sequence, {}, got {}",
         name, longest, steps);
+  check(batch <= packed.data.size(0), "[{}] expected data with a row for each of {} sequences, got {}", name, batch,
+        packed.data);
+  check(steps < int64_t(1) << 40, "[{}] expected total_length below 2^40, got {}", name, steps);
   for (int64_t t = 0, before = batch; t < longest; before = rows[size_t(t++)])
     check(rows[size_t(t)] > 0 && rows[size_t(t)] <= before,
           "[{}] expected batch_sizes above 0 that do not grow, got {} at step {}", name, rows[size_t(t)], t);

@@ -98,7 +98,8 @@ Parameter parameter_like(const Tensor& value, const Tensor& w) {
 }  // namespace
 
 Tensor ParametrizationList::compute() {
-  AnyModule& step = steps.at(0);
+  check(!steps.empty(), "[ParametrizationList] expected a step, got none");
+  AnyModule& step = steps[0];
   if (auto* w = dynamic_cast<WeightNorm*>(&*step)) return (*w)(original0, original1);
   return step(original);
 }

@@ -33,7 +33,7 @@ static Tensor drawn(const char* op, Tensor y, bool requires_grad, const RandomPa
 }
 /// In place: nothing of the old value is left, so its gradient is 0.
 static Tensor& redrawn(const char* op, Tensor& self, const RandomParams& params, const Tensor& p = {}) {
-  check_defined(op, "p", p);
+  check_defined(op, "self", self);
   check_inplace(op, self, wants_grad({self}));
   draw(op, self, params, p);
   record(op, self, {self}, [](const Tensor& g) { return Grads{zeros_like(g)}; });
@@ -133,7 +133,7 @@ Tensor& normal_(Tensor& self, double mean, double std) {
 }
 Tensor& bernoulli_(Tensor& self, double p) { return redrawn("bernoulli_", self, coin("bernoulli_", p)); }
 Tensor& bernoulli_(Tensor& self, const Tensor& p) {
-  check_defined("bernoulli_", "self", self, "p", p);
+  check_defined("bernoulli_", "p", p);
   check(is_floating(p.dtype()), "[bernoulli_] expected probabilities of floating point dtype, got {}", p);
   check(broadcasts_to(p.shape(), self.shape()), "[bernoulli_] expected probabilities that broadcast to {}, got {}",
         self, p);

@@ -12,8 +12,8 @@ TEST_CASE("BI-115 recurrent networks of no steps are refused, of no sequences ar
 }
 
 TEST_CASE("BI-139 recurrent networks name expected and given shapes") {
-  REFUSED(nn::LSTM(3, 4, {.num_layers = 0}), "num_layers above 0", "0");
-  REFUSED(nn::GRU(3, 0), "hidden_size above 0");
+  REFUSED(nn::LSTM(3, 4, {.num_layers = 0}), "num_layers from 1", "0");
+  REFUSED(nn::GRU(3, 0), "hidden_size from 1");
   REFUSED(nn::LSTM(3, 4, {.proj_size = 4}), "proj_size", "4");
   REFUSED(nn::GRU(3, 4, {.dropout = kNan}), "dropout", "nan");
   REFUSED(nn::RNN(3, 4, {.nonlinearity = "sin"}), "tanh or relu", "sin");

@@ -127,3 +127,15 @@ V(748, ("conv_transpose2d", "overflows"), nn::ConvTranspose2d(2, 2, 3, {.stride 
 V(749, ("pixel_shuffle", "overflows"), nn::PixelShuffle(int64_t(1) << 32)(ones({1, 0, 2, 2})))
 V(750, ("max_unpool2d", "99", "16"), nn::MaxUnpool2d(2)(ones({1, 1, 2, 2}), tensor({0, 1, 2, 99}).view({1, 1, 2, 2})))
 V(751, ("embedding_bag", "9 after 0"), nn::EmbeddingBag(3, 2)(tensor({0, 1, 2}), tensor({0, 9})))
+V(752, ("pad_packed_sequence", "9223372036854775807 sequences"),
+  nn::PackedSequence p = nn::pack_padded_sequence(ones({5, 2, 3}), {5, 3});
+  p.batch_sizes = tensor({kMost, int64_t(1)}); nn::pad_packed_sequence(p))
+V(753, ("pad_packed_sequence", "total_length", "9223372036854775807"),
+  nn::pad_packed_sequence(nn::pack_padded_sequence(ones({5, 2, 3}), {5, 3}), {.total_length = kMost}))
+V(754, ("MultiheadAttention", "num_heads", "4 and 0"), nn::MultiheadAttention m(4, 2); m.num_heads = 0;
+  m(ones({2, 1, 4}), ones({2, 1, 4}), ones({2, 1, 4})))
+V(755, ("LSTM", "weights", "got 4"), nn::LSTM lstm(2, 2); lstm.num_layers = 50; lstm(ones({2, 1, 2})))
+V(756, ("GRU", "weights", "got 4"), nn::GRU gru(2, 2); gru.bidirectional = true; gru(ones({2, 1, 2})))
+V(757, ("ParametrizationList", "a step"), nn::ParametrizationList().compute())
+V(758, ("Conv2d", "groups"), nn::Conv2d conv(2, 2, 3); conv.options.groups = 0; conv(ones({1, 2, 4, 4})))
+V(759, ("linear", "(7,)"), nn::Linear l(2, 2); l.bias = Parameter(ones({7})); l(ones({2})))

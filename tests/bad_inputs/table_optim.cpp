@@ -38,9 +38,9 @@ V(765, ("SGD", "initial learning rate", "-5"), auto opt = sgd(); opt.set_initial
 V(766, ("SGD", "moved from"), auto opt = sgd(); auto taken = std::move(opt); opt.step())
 V(767, ("LBFGS", "moved from"), optim::LBFGS opt({weight()}); auto taken = std::move(opt);
   opt.step([] { return ones({}); }))
-V(768, ("SGD", "inv_scale of one element", "float32 (2,)"), auto opt = sgd(); opt.step({.inv_scale = ones({2})}))
-V(769, ("SGD", "inv_scale", "int64 ()"), auto opt = sgd(); opt.step({.inv_scale = ones({}, {.dtype = kInt64})}))
-V(770, ("SGD", "found_inf", "bool ()"), auto opt = sgd(); opt.step({.found_inf = ones({}, {.dtype = kBool})}))
+V(768, ("SGD", "inv_scale of one element", "float32 (2,)"), auto opt = sgd(); opt.step({ones({2}), {}}))
+V(769, ("SGD", "inv_scale", "int64 ()"), auto opt = sgd(); opt.step({ones({}, {.dtype = kInt64}), {}}))
+V(770, ("SGD", "found_inf", "bool ()"), auto opt = sgd(); opt.step({{}, ones({}, {.dtype = kBool})}))
 V(771, ("SGD", "places of their own", "position 0", "strides (0,)"),
   optim::SGD({ones({1}).expand({3}).detach().requires_grad_()}))
 V(772, ("set_grad", "itself"), Tensor w = weight(); w.set_grad(w))

@@ -150,3 +150,5 @@ FINE(
     } expect(caught == 5, "the loop's own exception"))
 FINE(1109, StateDict s; for (int i = 0; i < 100; ++i) s.append("a" + std::to_string(i), ones({1})); s.merge("p.", s);
      expect(s.size() == 200, "a state that is merged with itself"))
+FINE(1110, expect(ones({1}).expand(Shape{6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6}).str() ==
+                  "tensor(..., size=(6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6))"))
