@@ -355,6 +355,7 @@ Figure io_faults(const Settings& settings) {
   std::vector<Saved> files = saved_files();
   if (settings.brief) files.resize(2);
   for (const Injected& first : every_fault()) {
+    if (settings.brief && first.for_ever) continue;
     int& kind = reached_of_kind[int(first.call)];
     const auto each = [&](auto&& under) {  // the first call of the kind fails, the second one, ...
       Injected fault = first;
