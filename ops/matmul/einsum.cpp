@@ -289,13 +289,15 @@ class Equation {
 
 }  // namespace
 
-Tensor einsum(std::string_view equation, std::span<const Tensor> operands) {
+Tensor einsum(std::string_view equation, std::span<const Tensor> operands) try {
   check_defined("einsum", "operands", operands);
   TAPIR_AUTOCAST(einsum, equation, operands);
   check(!operands.empty(), "[einsum] expected at least one operand for \"{}\"", equation);
   Equation parsed(equation);
   std::vector<Term> terms = parsed.bind(operands);
   return contract_all("einsum", equation, std::move(terms), parsed.result(), false);
+} catch (...) {
+  fail_as("einsum");
 }
 
 Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dims& dims_b) try {
