@@ -11,7 +11,6 @@
 #include "group_state.h"
 #include "once.h"
 #include "plan.h"
-#include "socket.h"
 
 namespace tapir::inline v0::distributed {
 
@@ -48,25 +47,26 @@ class Seat {
 
   /// The group of the newest plan. Whatever keeps a rank from it, the others may come to it without.
   ProcessGroup meet() {
-    const double since = now();
     place_.rank = plan_.rank_of(id_), place_.world_size = int64_t(plan_.members.size());
     place_.restart_count = plan_.generation;
     check_runtime(place_.rank >= 0, "[Elastic] expected a place for this process, got a job that goes on without it");
     try {
       return GroupState::join(options_, place_, silence_);
+    } catch (const PeerError&) {
+      throw;
     } catch (const OutOfMemoryError&) {
       throw;
     } catch (const RuntimeError& e) {
-      throw PeerError(e.what(), now() - since >= options_.init_timeout);
+      throw PeerError(e.what(), false);
     }
   }
 
   /// Waits for a plan without those that are gone: true where the training goes on, false where it is over, the error where this job ends.
   bool go_on(const PeerError& error) {
-    const double wait = options_.timeout, more = 60;  // for the launcher
-    tell(*store_,
-         tapir::format("ready {} {} {}", id_, plan_.generation, error.late ? std::min(kLateGrace, wait) : wait));
-    plan_ = newest_plan(*store_, plan_.generation + 1, wait + more);
+    const double most = std::max(options_.timeout, options_.init_timeout), more = 60;  // for the launcher
+    const double others = error.late ? std::min(kLateGrace, options_.timeout) : most;
+    tell(*store_, tapir::format("ready {} {} {}", id_, plan_.generation, others));
+    plan_ = newest_plan(*store_, plan_.generation + 1, most + more);
     if (plan_.status >= 0 || plan_.rank_of(id_) < 0) throw error;
     return !plan_.finished;
   }

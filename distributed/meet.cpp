@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "../core/error.h"
+#include "process_group.h"
 #include "socket.h"
 #include "transport.h"
 
@@ -77,10 +78,11 @@ std::vector<std::string> meet(Store& store, const TransportOptions& o, const std
     std::string& list = texts[size_t(r)].empty() ? missing : came;
     list += (list.empty() ? "" : ", ") + std::to_string(r);
   }
-  if (!missing.empty()) Meeting::linger();
-  check_runtime(missing.empty(), "[init_process_group] expected {} ranks within {} s, missing: {}; came: {}", o.size,
-                o.init_timeout, missing, came);
-  return texts;
+  if (missing.empty()) return texts;
+  Meeting::linger();
+  throw PeerError(tapir::format("[init_process_group] expected {} ranks within {} s, missing: {}; came: {}", o.size,
+                                o.init_timeout, missing, came),
+                  true);
 }
 
 }  // namespace tapir::inline v0::distributed

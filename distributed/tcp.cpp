@@ -311,7 +311,10 @@ void Tcp::connect_all(Store& store) {
                   o.init_timeout);
     polls.clear();
     door.watch(polls);
-    poll(polls.data(), polls.size(), std::max(0, int((std::min(door.due(), deadline) - now()) * 1000) + 1));
+    const double look = now() + 0.5, next = std::min({door.due(), deadline, look});
+    const int events = poll(polls.data(), polls.size(), std::max(0, int((next - now()) * 1000) + 1));
+    check_runtime(events != 0 || now() < look || !is_meeting_over(store, o.prefix),
+                  "[init_process_group] expected {} connections more, got word that the meeting is over", left);
     for (Door::Guest& guest : door.admit(polls))
       if (guest.from > o.rank && guest.from < o.size && !peers_[size_t(guest.from)].socket)
         peers_[size_t(guest.from)].socket = std::move(guest.socket), --left;

@@ -30,24 +30,32 @@ using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
 
 class StoreForGloo final : public ::gloo::rendezvous::Store {
  public:
-  StoreForGloo(distributed::Store& store, std::string prefix, double timeout)
-      : store_(store), prefix_(std::move(prefix)), deadline_(now() + timeout) {}
+  StoreForGloo(distributed::Store& store, const TransportOptions& o)
+      : store_(store), meeting_(o.prefix), prefix_(o.prefix + "gloo/"), deadline_(now() + o.connect_timeout()) {}
   void set(const std::string& key, const std::vector<char>& data) override {
     store_.set(prefix_ + key, std::string(data.begin(), data.end()));
   }
   std::vector<char> get(const std::string& key) override {
-    const std::string text = store_.get(prefix_ + key, left());
+    const std::string text = await(key);
     return {text.begin(), text.end()};
   }
   void wait(const std::vector<std::string>& keys) override {
-    for (const auto& key : keys) store_.get(prefix_ + key, left());
+    for (const auto& key : keys) await(key);
   }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override { wait(keys); }
 
  private:
-  double left() const { return std::max(deadline_ - now(), 0.1); }
+  /// Gives up where the others do.
+  std::string await(const std::string& key) {
+    constexpr double kLook = 0.5;
+    for (;;) try {
+        return store_.get(prefix_ + key, std::clamp(deadline_ - now(), 0.1, kLook));
+      } catch (const RuntimeError&) {
+        if (now() >= deadline_ || is_meeting_over(store_, meeting_)) throw;
+      }
+  }
   distributed::Store& store_;
-  std::string prefix_;
+  std::string meeting_, prefix_;
   double deadline_;
 };
 
@@ -80,8 +88,9 @@ class Gloo final : public Transport {
       attr.hostname = o.address;
       auto device = ::gloo::transport::tcp::CreateDevice(attr);
       context_ = std::make_shared<::gloo::rendezvous::Context>(o.rank, o.size);
-      context_->setTimeout(std::chrono::milliseconds(int64_t(o.connect_timeout() * 1000)));
-      StoreForGloo adapter(store, o.prefix + "gloo/", o.connect_timeout());
+      const double each = o.silence > 0 ? o.connect_timeout() / 2 : o.init_timeout;  // of several waits
+      context_->setTimeout(std::chrono::milliseconds(int64_t(each * 1000)));
+      StoreForGloo adapter(store, o);
       context_->connectFullMesh(adapter, device);
       context_->setTimeout(std::chrono::hours(24 * 365));
     } catch (const RuntimeError&) {
