@@ -129,7 +129,7 @@ TEST_CASE("GradScaler: disabled, and on bfloat16, it lets everything through (BI
 }
 
 TEST_CASE("GradScaler: options and state") {
-  CHECK(error_of([&] { amp::GradScaler({.growth_factor = 1}); }).find("expected a growth_factor above 1, got 1") !=
+  CHECK(error_of([&] { amp::GradScaler({.growth_factor = 1}); }).find("growth_factor above 1, got 1") !=
         std::string::npos);
   CHECK(error_of([&] { amp::GradScaler({.backoff_factor = 1}); }).find("expected a backoff_factor in (0, 1), got 1") !=
         std::string::npos);
