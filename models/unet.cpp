@@ -14,9 +14,14 @@ static nn::Sequential double_conv(int64_t in, int64_t out, int64_t middle) {
                         nn::Conv2d(middle, out, 3, {.padding = 1, .bias = false}), nn::BatchNorm2d(out), nn::ReLU());
 }
 
-UNet::UNet(const UNetOptions& o) : inc(double_conv(o.in_channels, o.width, o.width)), outc(o.width, o.num_classes, 1) {
+static const UNetOptions& checked(const UNetOptions& o) {
   check(o.depth > 0 && o.depth <= 24, "[UNet] expected depth from 1 to 24, got {}", o.depth);
   check(o.width < int64_t(1) << 32, "[UNet] expected width below 2^32, got {}", o.width);
+  return o;
+}
+
+UNet::UNet(const UNetOptions& o)
+    : inc(double_conv(checked(o).in_channels, o.width, o.width)), outc(o.width, o.num_classes, 1) {
   for (int64_t level = 0; level < o.depth; ++level) {
     const int64_t in = o.width << level,
                   out = level + 1 < o.depth ? 2 * in : in;  // the lowest level keeps its channels

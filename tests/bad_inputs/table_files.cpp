@@ -95,9 +95,9 @@ FINE(952, StateDict s; for (const std::string& n
      for (auto& [n, t]
           : s) expect(a.contains(n) && b.contains(n) && c.find(n), n.c_str()))
 V(953, ("StateDict", "b\\x1b[31m"), StateDict{{"a", ones({1})}}.at("b\x1b[31m"))
-R(954, ("load_safetensors", "16 dimensions", "100001"), std::string extents = "1";
+R(954, ("load_safetensors", "16 dimensions", "100001"), std::string extents = "0";
   for (int i = 0; i < 100000; ++i) extents += ",1";
-  header("{\"a\":{\"dtype\":\"F32\",\"shape\":[" + extents + "],\"data_offsets\":[0,4]}}"))
+  header("{\"a\":{\"dtype\":\"F32\",\"shape\":[" + extents + "],\"data_offsets\":[0,0]}}"))
 R(955, ("load_safetensors", "2^63"),
   header(R"({"a":{"dtype":"F32","shape":[0,9223372036854775807,9223372036854775807],"data_offsets":[0,0]}})"))
 R(956, ("read", "32 levels"), io::write_file("x", temporary("json"), "{\"a\":" + std::string(1000000, '['));

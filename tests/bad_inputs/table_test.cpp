@@ -1,5 +1,5 @@
 // Runs the table, and compares README.md with it. To write the list anew:
-//     build/release/tests/tapir_tests "[list of bad inputs]" > tests/bad_inputs/README.md
+//     build/release/tests/tapir_tests "[list of bad inputs]" | sed -n '/^# /,/^===/p' | sed '$d' > tests/bad_inputs/README.md
 #include "table.h"
 
 #include <unistd.h>
@@ -117,7 +117,8 @@ std::string list() {
       "column. After each entry a correct call gives what it should.\n\n"
       "The entries are the tables of `table_*.cpp`, and a test compares this page with them. To write it anew:\n\n"
       "```sh\n"
-      "build/release/tests/tapir_tests \"[list of bad inputs]\" | sed '/^===/,$d' > tests/bad_inputs/README.md\n"
+      "build/release/tests/tapir_tests \"[list of bad inputs]\" | sed -n '/^# /,/^===/p' | sed '$d' > "
+      "tests/bad_inputs/README.md\n"
       "```\n\n"
       "| id | | input | words of the message |\n|---|---|---|---|\n";
   for (const Entry& e : sorted_entries()) {
