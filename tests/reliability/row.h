@@ -11,6 +11,10 @@ struct Figure {
   std::string text;
   bool good;
 };
+/// Thrown where this machine, or this build, cannot measure a row: why.
+struct Skipped {
+  std::string why;
+};
 struct Settings {
   /// Fewer rounds, and five times the goal for what is a time: beside other tests, in under a minute.
   bool brief = false;
