@@ -140,9 +140,9 @@ Tensor grid_sample(const Tensor& input, const Tensor& grid, const GridSampleOpti
                           : o.padding_mode == "border" ? Outside::Border
                                                        : Outside::Reflection;
   Shape shape{n, input.shape()[1]};
-  for (int64_t i = 0; i < axes; ++i) shape.push_back(grid.shape()[1 + i]);
+  int64_t points = 1;
+  for (int64_t i = 0; i < axes; ++i) shape.push_back(grid.shape()[1 + i]), points *= grid.shape()[1 + i];
   const Tensor x = flatten(to(input, compute_type(input.dtype())), 2);
-  const int64_t points = numel_of(shape) == 0 ? 0 : numel_of(shape) / (shape[0] * shape[1]);
   const Tensor coordinates = reshape(to(grid, x.dtype()), {n, points, axes});
   std::vector<Tap> taps(1);
   for (int64_t i = 0; i < axes; ++i) {

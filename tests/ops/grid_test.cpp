@@ -23,6 +23,7 @@ TEST_CASE("BI-075 grid_sample: coordinates that are no places") {
 TEST_CASE("grid_sample: operands that do not fit") {
   const Tensor x = zeros({2, 3, 4, 5}), grid = zeros({2, 6, 7, 2});
   CHECK(grid_sample(x, grid).shape() == Shape{2, 3, 6, 7});
+  CHECK(grid_sample(zeros({2, 0, 4, 5}), grid).shape() == Shape{2, 0, 6, 7});  // no channels
   CHECK(refuses([&] { grid_sample(x, zeros({1, 6, 7, 2})); }, "batch size", "(1, 6, 7, 2)"));
   CHECK(refuses([&] { grid_sample(x, zeros({2, 6, 7, 3})); }, "size 2 in last dimension"));
   CHECK(refuses([&] { grid_sample(x, zeros({2, 6, 2})); }, "same number of dimensions"));
