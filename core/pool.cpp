@@ -44,7 +44,11 @@ struct AtExit {
 
 [[gnu::noinline]] void* from_system(std::size_t bytes) {
   void* block = std::malloc(bytes ? bytes : 1);
-  if (!block) throw std::bad_alloc();
+  if (!block) [[unlikely]] {
+    trim_memory();
+    block = std::malloc(bytes ? bytes : 1);
+    if (!block) fail_out_of_memory(int64_t(bytes), kCPU);
+  }
   return block;
 }
 

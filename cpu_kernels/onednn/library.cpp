@@ -1,6 +1,7 @@
 #include "library.h"
 
 #include <algorithm>
+#include <new>
 
 #include "../../core/denormals.h"
 #include "../../core/parallel_detail.h"
@@ -59,12 +60,16 @@ void Call::run(Context& ctx, std::initializer_list<void*> data) {
   const detail::LibraryLoop begun = team ? detail::begin_library_loop() : detail::LibraryLoop();
   detail::Simulation* const simulation = simulated_threads > 1 ? detail::simulation : nullptr;
   const int64_t start = simulation ? detail::clock_now() : 0;
-  const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream().get(), count_, arguments_.data());
+  dnnl_status_t status = dnnl_out_of_memory;
+  try {
+    status = dnnl_primitive_execute(primitive_.get(), stream().get(), count_, arguments_.data());
+  } catch (const std::bad_alloc&) {}  // it reports lack of memory in both ways
   if (team) detail::end_library_loop(begun, fastest_);
   if (simulation) [[unlikely]] {
     const int64_t took = detail::clock_now() - start;
     simulation->add(took, took / simulated_threads);
   }
+  if (status == dnnl_out_of_memory) fail(ErrorKind::OutOfMemory, "[onednn] expected memory for a call, got none");
   check_internal(status == dnnl_success, "[onednn] execution failed with status {}", int(status));
 }
 

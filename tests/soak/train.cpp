@@ -80,10 +80,11 @@ class Training {
     int64_t farthest = -1;
     for (auto began = Clock::now();;) try {
         return resume(), train();
-      } catch (const RuntimeError& e) {
+      } catch (const std::exception& e) {
+        const bool memory = dynamic_cast<const std::bad_alloc*>(&e), tapir = dynamic_cast<const RuntimeError*>(&e);
         if (place_.step > farthest) farthest = place_.step, began = Clock::now();
-        if (signalled || Clock::now() - began > std::chrono::minutes(2)) throw;
-        std::fprintf(stderr, "again after RuntimeError: %s\n", e.what());
+        if (signalled || (!memory && !tapir) || Clock::now() - began > std::chrono::minutes(2)) throw;
+        std::fprintf(stderr, "again after %s: %s\n", tapir ? "RuntimeError" : "std::bad_alloc", e.what());
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         trim_memory();
       }
@@ -249,6 +250,8 @@ int main(int argc, char** argv) {
     return failed("OutOfMemoryError", e, 1);
   } catch (const RuntimeError& e) {
     return failed("RuntimeError", e, 1);
+  } catch (const std::bad_alloc& e) {
+    return failed("std::bad_alloc", e, 1);
   } catch (const ValueError& e) {  // nothing here is the caller's mistake
     return failed("ValueError", e, 3);
   } catch (const std::exception& e) {
