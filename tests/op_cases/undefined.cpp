@@ -31,7 +31,11 @@ void check_undefined(const Case& c, const Settings& s, Report& report) {
     }
     const std::string what = "input " + std::to_string(absent) + " undefined";
     report.add(c, what, check_call(c, [&] { c.call(x); }));
-    if (c.twin_call) report.add(c, what + ", in place", check_call(c, [&] { Tensor self = x[0]; c.twin_call(self, x); }));
+    if (c.twin_call)
+      report.add(c, what + ", in place", check_call(c, [&] {
+                   Tensor self = x[0];
+                   c.twin_call(self, x);
+                 }));
   }
 }
 
