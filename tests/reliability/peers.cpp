@@ -98,8 +98,8 @@ Figure silent_strangers(const Settings& settings) {
     of_rank[n > 0] = told(ended[0], "joined") - told(ended[1], "comes");
   }
   const double rank = of_rank[1] - of_rank[0];
-  return {"by " + seconds_text(store) + " s at the store, by " + seconds_text(rank) + " s at a rank",
-          std::max(store, rank) < settings.seconds(2) && !std::isnan(rank)};
+  return {"by " + seconds_text(std::max(store, 0.0)) + " s at the store, by " + seconds_text(rank) + " s at a rank",
+          store < settings.seconds(2) && rank < settings.seconds(2)};  // a NaN is not below
 }
 
 /// Rank 1 opens n connections to rank 0 that say nothing, and comes then.
