@@ -118,7 +118,7 @@ static const Operand& as_given(const Operand& x, const Operand& cast) {
 }
 static Tensor angle(const char* name, const Operand& a, const Operand& b, Tensor* self = nullptr) {
   Pointwise p(name, a, b, self, Promote::Float);
-  if (p.cast_back) return copy_(*self, atan2(a, b));
+  if (p.cast_back) return copy_(*self, atan2(p.a, p.b));  // not a: it would be saved, and is written
   const auto [old_a, old_b] = p.old_values();
   Tensor y = p.run(BinaryOp::Atan2);
   return record(name, y, {p.a, p.b}, save(self ? old_a : as_given(a, p.a), self ? old_b : as_given(b, p.b)),
