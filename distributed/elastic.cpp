@@ -34,6 +34,7 @@ class Seat {
     static bool taken = false;
     check(!std::exchange(taken, true), "[Elastic] expected one run() in a process under tapir-run, got a second one");
     check(!is_initialized(), "[Elastic] expected run() to make the job's group, got one from before");
+    GroupState::check_options(options);
     int64_t generation = 0;
     std::istringstream in(text);
     in >> id_ >> generation >> silence_;

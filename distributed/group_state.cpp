@@ -280,7 +280,7 @@ void GroupState::settle() {
 Failure GroupState::fail_with(const std::string& what, const Failure& why) {
   std::string text = tapir::format("[{}] {} on rank {} of {}: {}", what.substr(0, what.find_first_of("( ")), what, rank,
                                    size, why.text);
-  if (failed()) return {text, why.kind};
+  if (const Failure first = failed()) return {text, first.kind};  // of which this one comes
   if (store) try {
       store->set_timeout(0.4);
       const std::string key = prefix + "failure";

@@ -96,6 +96,8 @@ struct GroupState {
   static WorkState* of(const Work& work) { return work.state_.get(); }
   GroupState();
   ~GroupState();
+  /// What needs no peer: ValueError, RuntimeError for a backend that is not there.
+  static void check_options(const ProcessGroupOptions& options);
   /// init_process_group for a place that is known.
   static ProcessGroup join(const ProcessGroupOptions& options, const LaunchInfo& place, double silence = 0);
   /// Do collectives of x run on its device?

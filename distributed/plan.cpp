@@ -46,17 +46,16 @@ Plan newest_plan(Store& store, int64_t generation, double timeout) {
 
 void tell(Store& store, const std::string& event) { store.set(event_key(store.add(kTold, 1)), event); }
 
-std::vector<std::string> hear(Store& store, int64_t& heard) {
-  constexpr double kPatience = 1;  // for one that is on its way; who dies on it leaves none
+std::vector<std::string> hear(Store& store, int64_t& heard, std::set<int64_t>& late) {
+  for (const int64_t all = store.add(kTold, 0); heard < all;) late.insert(++heard);
   std::vector<std::string> events;
-  for (const int64_t all = store.add(kTold, 0); heard < all;) {
-    const std::string key = event_key(++heard);
-    try {
-      events.push_back(store.get(key, kPatience));
-      store.remove(key);
-    } catch (const RuntimeError&) {  // nothing came
-    }
-  }
+  std::erase_if(late, [&](int64_t number) {
+    const std::string key = event_key(number);
+    if (!store.has(key)) return false;
+    events.push_back(store.get(key));
+    store.remove(key);
+    return true;
+  });
   return events;
 }
 

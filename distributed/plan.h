@@ -1,6 +1,7 @@
 #pragma once
 // What tapir-run and the ranks of an elastic program say to each other at the store; not public.
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,7 @@
 // Note [Plans]
 // The tapir-run that keeps the store decides, and alone writes plans: which processes the job has from a generation on. Everybody else tells
 // events. A launcher: that it is there ("beat NODE"), how a process of its own ended ("ended ID STATUS"), that a signal came which ends
-// programs ("interrupted STATUS"). A process in Elastic::run: that it is there ("elastic ID"), that its group of a generation has failed and how many
+// the job ("interrupted"). A process in Elastic::run: that it is there ("elastic ID"), that its group of a generation has failed and how many
 // seconds others may still take to say so too ("ready ID GENERATION SECONDS"), that the training is over ("done ID GENERATION").
 namespace tapir::inline v0::distributed {
 
@@ -36,8 +37,9 @@ std::string plan_key(int64_t generation);
 Plan newest_plan(Store& store, int64_t generation, double timeout);
 
 void tell(Store& store, const std::string& event);
-/// What has been told since, in its order. `heard` counts them.
-std::vector<std::string> hear(Store& store, int64_t& heard);
+/// What has been told since, in its order. `heard` counts the numbers that were given, `late` has those whose event has not come yet: who was
+/// held up tells it later, who died never.
+std::vector<std::string> hear(Store& store, int64_t& heard, std::set<int64_t>& late);
 
 /// Of the keys with which the ranks of a generation meet, the first time.
 std::string meeting_prefix(int64_t generation, int64_t times = 0);

@@ -290,7 +290,7 @@ static void rendezvous(GroupState& s) {
 
 ProcessGroup init_process_group(const ProcessGroupOptions& o) { return GroupState::join(o, launch_info(o.launch)); }
 
-ProcessGroup GroupState::join(const ProcessGroupOptions& o, const LaunchInfo& place, double silence) {
+void GroupState::check_options(const ProcessGroupOptions& o) {
   check(o.backend == "tcp" || o.backend == "gloo" || o.backend == "nccl",
         "[init_process_group] expected backend tcp, gloo or nccl, got \"{}\"", o.backend);
   check_runtime(o.backend != "nccl" || cuda::is_available(),
@@ -301,6 +301,10 @@ ProcessGroup GroupState::join(const ProcessGroupOptions& o, const LaunchInfo& pl
       o.backend != "gloo" || gloo_is_available(),
       "[init_process_group] expected a Tapir built with gloo, got one without: install libgloo-dev and configure "
       "again, or take backend \"tcp\"");
+}
+
+ProcessGroup GroupState::join(const ProcessGroupOptions& o, const LaunchInfo& place, double silence) {
+  check_options(o);
   auto* s = new GroupState;
   ProcessGroup group(s);
   enroll(*s);

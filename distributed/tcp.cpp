@@ -258,9 +258,10 @@ class Tcp final : public Transport {
     return false;
   }
 
-  void lose(int rank, const std::string& why) {
+  void lose(int rank, const std::string& why) { lose(rank, peer_gone(rank, why)); }
+  void lose(int rank, const Failure& why) {
     Peer& peer = peers_[size_t(rank)];
-    peer.gone = peer_gone(rank, why);
+    peer.gone = why;
     if (peer.exchange) peer.exchange->fail(peer.gone);
     peer.exchange = nullptr;
     for (const Outgoing& o : peer.out) o.exchange->fail(peer.gone);
@@ -275,7 +276,7 @@ class Tcp final : public Transport {
     if (!aborted_.empty()) return;
     aborted_ = why;
     for (size_t i = 0; i < peers_.size(); ++i) {
-      if (!peers_[i].gone) lose(int(i), why);
+      if (!peers_[i].gone) lose(int(i), Failure{why});
       // Only our side ends: what was sent before still arrives there, so that the peer sees the same mismatch itself.
       if (peers_[i].socket) shutdown(peers_[i].socket.fd(), SHUT_WR);
     }
@@ -308,7 +309,7 @@ void Tcp::connect_all(Store& store) {
   std::vector<pollfd> polls;
   for (int left = o.size - 1 - o.rank; left > 0;) {
     check_runtime(now() < deadline, "[init_process_group] expected {} connections more within {} s, got none", left,
-                  o.init_timeout);
+                  o.connect_timeout());
     polls.clear();
     door.watch(polls);
     const double look = now() + 0.5, next = std::min({door.due(), deadline, look});

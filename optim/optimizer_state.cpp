@@ -139,7 +139,8 @@ void Optimizer::load_state_dict(const StateDict& state) {
   for (auto& [entry, t] : state) {
     if (!entry.starts_with("param_groups.")) continue;
     const int64_t n = number_in(entry, "param_groups.");
-    check(n >= 0 && n < num_groups(),
+    check(n >= 0, "[{}] expected names like \"param_groups.0.lr\", got \"{}\"", name(), entry);
+    check(n < num_groups(),
           "[{}] loaded state dict has a different number of parameter groups than the optimizer's {}: \"{}\"", name(),
           num_groups(), entry);
   }

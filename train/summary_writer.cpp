@@ -102,6 +102,8 @@ SummaryWriter::~SummaryWriter() {
 SummaryWriter::SummaryWriter(SummaryWriter&& o) noexcept : path_(std::move(o.path_)), fd_(std::exchange(o.fd_, -1)) {}
 
 void SummaryWriter::write_event(int64_t step, std::string_view field, std::string_view payload) {
+  check_runtime(fd_ >= 0 || path_.empty(), "[SummaryWriter] could not write {}: a write before has failed halfway",
+                path_);
   check(fd_ >= 0, "[SummaryWriter] expected an open file, got a writer that was moved from");
   const std::string event =
       number_field(1, seconds_now()) + int_field(2, step) + bytes_field(field == "version" ? 3 : 5, payload);

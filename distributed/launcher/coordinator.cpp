@@ -28,7 +28,7 @@ Coordinator::Coordinator(Store& store, int64_t nodes, int64_t processes_each, co
 }
 
 void Coordinator::tick() {
-  for (const std::string& event : hear(store_, heard_)) take(event);
+  for (const std::string& event : hear(store_, heard_, late_events_)) take(event);
   if (plan_.status >= 0) return;
   look_for_silent_machines();
   look_for_late_ranks();
@@ -123,7 +123,9 @@ Plan Coordinator::next() {
       if (lives && may_restart()) p.members.push_back({id++, m.node, m.local});
     } else if (lives && (again || m.id != p.first)) p.members.push_back({id++, m.node, m.local});
   }
-  const bool enough = int64_t(p.members.size()) >= limits_.least && (again || !lost_.empty()) && !interrupted_;
+  const bool alarm =
+      p.goes_on && lost_.empty() && alarms_ < int64_t(p.members.size());  // they meet again, but not for ever
+  const bool enough = int64_t(p.members.size()) >= limits_.least && (again || alarm || !lost_.empty()) && !interrupted_;
   if (enough) return p;
   return {.generation = p.generation, .status = lost_.empty() ? 1 : lost_[0].status, .first = p.first};
 }
@@ -137,6 +139,7 @@ void Coordinator::begin(const Plan& plan) {
   } else done_.clear(), ended_.clear(), failed_ = {};
   plan_ = plan;
   for (const Plan::Member& m : plan.members) next_id_ = std::max(next_id_, m.id + 1);
+  alarms_ += plan.goes_on && lost_.empty();
   restarts_ = restarts_then_, elastic_ = plan.goes_on || plan.finished;
   lost_.clear(), ready_.clear();
   meeting_over_ = false, since_ = 0, deadline_ = kNever;

@@ -48,9 +48,10 @@ class Coordinator {
   std::string news_;
   int64_t heard_ = 0, next_id_ = 0;
   int64_t restarts_ = 0, restarts_then_ = 0;  // used so far, and with what next() gave
+  int64_t alarms_ = 0;                        // groups that failed although nobody was lost
   bool interrupted_ = false, elastic_ = false, meeting_over_ = false;
   std::map<int64_t, double> beats_;  // of machines that have been there
-  std::set<int64_t> lost_nodes_, ended_, done_, ready_;
+  std::set<int64_t> lost_nodes_, ended_, done_, ready_, late_events_;
   Lost failed_;             // when the training was over
   std::vector<Lost> lost_;  // in the order of their ends
   double since_ = 0, deadline_ = 0, ticked_ = 0;

@@ -162,7 +162,7 @@ class Job {
     while (!follow()) {
       if (!watch() && now() < next_look_) continue;
       if (coordinator_) coordinator_->tick();
-      look();
+      if (plan_.status < 0) look();
     }
     finish();
     return int(plan_.status);
@@ -252,8 +252,10 @@ class Job {
       while (r.ended && r.killed && p->end && r.read(*p)) {}
     return r.ended && (r.killed || (!r.out.end && !r.err.end));
   }
+  /// What the rank has started dies with it: it may hold the device.
   static void kill(const Rank& r, int number) {
-    if (!r.ended) ::kill(r.pid, number);
+    if (r.ended || (number == SIGKILL && ::kill(-r.pid, number) == 0)) return;
+    ::kill(r.pid, number);
   }
 
   void start_rank(int64_t id, int64_t rank, int64_t local) {
@@ -315,9 +317,13 @@ class Job {
     for (Rank& r : ranks_) {
       if (r.ended || waitpid(r.pid, &r.status, WNOHANG) != r.pid) continue;
       any = r.ended = true;
-      tell(*store_, tapir::format("ended {} {}", r.id, code_of(r)));
+      say(tapir::format("ended {} {}", r.id, code_of(r)));
     }
     return any;
+  }
+  /// Nobody asks any more when the job ends, and the store may be gone.
+  void say(const std::string& event) {
+    if (plan_.status < 0) tell(*store_, event);
   }
   static int code_of(const Rank& r) { return WIFEXITED(r.status) ? WEXITSTATUS(r.status) : 128 + WTERMSIG(r.status); }
 
@@ -326,7 +332,7 @@ class Job {
     while (read(signal_fd_.fd(), &info, sizeof info) == sizeof info) {
       if (info.ssi_signo == SIGCHLD) continue;
       for (const Rank& r : ranks_) kill(r, int(info.ssi_signo));
-      if (info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2) tell(*store_, "interrupted");
+      if (info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2) say("interrupted");
     }
   }
 
@@ -346,8 +352,12 @@ class Job {
   /// The store stays until the other machines have seen how it ended.
   void finish() {
     if (o_.nnodes == 1) return;
-    store_->add("byes", 1);
-    for (const double until = now() + 10;
+    try {
+      store_->add("byes", 1);
+    } catch (const RuntimeError&) {  // it is gone
+      return;
+    }
+    for (const double until = now() + o_.grace + 10;
          coordinator_ && now() < until && store_->add("byes", 0) < coordinator_->nodes();)
       usleep(100000);
     if (server_) usleep(300000);

@@ -173,7 +173,10 @@ TEST_CASE("elastic: kills at random moments end in the same weights") {
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
   const char* wanted = std::getenv("TAPIR_ELASTIC_TRIALS");
   const int trials = wanted ? std::atoi(wanted) : 2;
-  std::mt19937 random(std::random_device{}());
+  const char* given = std::getenv("TAPIR_ELASTIC_SEED");
+  const unsigned seed = given ? unsigned(std::strtoul(given, nullptr, 10)) : std::random_device{}();
+  INFO("TAPIR_ELASTIC_SEED=" << seed);
+  std::mt19937 random(seed);
   int well = 0, kills = 0;
   for (int i = 0; i < trials; ++i) {
     const auto below = [&](int n) { return std::to_string(random() % unsigned(n)); };
