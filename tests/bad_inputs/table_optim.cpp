@@ -65,8 +65,7 @@ V(786, ("Adam", "param_groups.0.lr", "float32 (3,)"), load_adam(adam_state("para
 V(787, ("Adam", "param_groups.0.lr", "undefined"), load_adam(adam_state("param_groups.0.lr", Tensor())))
 V(788, ("Adam", "names like", "param_groups.99999999999999999999.lr"),
   load_adam(adam_state("param_groups.99999999999999999999.lr", ones({}))))
-V(789, ("Adam", "names like", "param_groups.x.lr"),
-  load_adam(adam_state("param_groups.x.lr", ones({}))))
+V(789, ("Adam", "names like", "param_groups.x.lr"), load_adam(adam_state("param_groups.x.lr", ones({}))))
 V(790, ("Adam", "states of 1 parameters", "state.7.step"), load_adam(adam_state("state.7.step", ones({}))))
 V(791, ("Adam", "states of 1 parameters", "state.-1.step"), load_adam(adam_state("state.-1.step", ones({}))))
 FINE(
