@@ -131,21 +131,13 @@ static Tensor square(const char* name, const Tensor& x, Tensor* self) {
 Tensor square(const Tensor& x) { return square("square", x, nullptr); }
 Tensor& square_(Tensor& self) { return square("square_", self, &self), self; }
 
-Tensor isnan(const Tensor& x) {
-  check_defined("isnan", "x", x);
-  return noted("isnan", run_unary(x, {UnaryOp::IsNan}));
+static Tensor predicate(const char* name, UnaryOp op, const Tensor& x) {
+  check_defined(name, "x", x);
+  return noted(name, run_unary(x, {op}));
 }
-Tensor isinf(const Tensor& x) {
-  check_defined("isinf", "x", x);
-  return noted("isinf", run_unary(x, {UnaryOp::IsInf}));
-}
-Tensor signbit(const Tensor& x) {
-  check_defined("signbit", "x", x);
-  return noted("signbit", run_unary(x, {UnaryOp::SignBit}));
-}
-Tensor isfinite(const Tensor& x) {
-  check_defined("isfinite", "x", x);
-  return noted("isfinite", run_unary(x, {UnaryOp::IsFinite}));
-}
+Tensor isnan(const Tensor& x) { return predicate("isnan", UnaryOp::IsNan, x); }
+Tensor isinf(const Tensor& x) { return predicate("isinf", UnaryOp::IsInf, x); }
+Tensor signbit(const Tensor& x) { return predicate("signbit", UnaryOp::SignBit, x); }
+Tensor isfinite(const Tensor& x) { return predicate("isfinite", UnaryOp::IsFinite, x); }
 
 }  // namespace tapir::inline v0
