@@ -19,6 +19,7 @@
 #include "../core/generator.h"
 #include "../core/modes.h"
 #include "../core/profiler.h"
+#include "../core/state_dict.h"
 #include "../ops/cast.h"
 #include "../ops/pinned.h"
 #include "dataset.h"

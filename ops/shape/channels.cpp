@@ -2,6 +2,7 @@
 
 #include "../arithmetic.h"
 #include "../cast.h"
+#include "../front.h"
 #include "../pad.h"
 #include "../pointwise.h"
 #include "../pool.h"
