@@ -179,14 +179,14 @@ void SafetensorsFile::parse_tensor(JsonReader& json, std::string_view name) {
 void SafetensorsFile::check_size(const Entry& e) const {
   check_runtime(e.begin <= e.end, "{}: expected data_offsets of \"{}\" in order, got [{}, {}]", where_,
                 shown(name_text(e)), e.begin, e.end);
-  uint64_t bits = 1, steps = 64;  // steps: the strides of an empty tensor must be numbers too
+  const DTypeName* dtype = find_dtype(dtype_text(e));
+  uint64_t bits = 1, steps = dtype ? std::max<uint64_t>(dtype->bits / 8, 1) : 8;  // steps: of an empty tensor in bytes
   bool fits = true;
   for (uint32_t i = 0; i < e.rank; ++i) {
     const auto extent = uint64_t(shapes_[e.shape_at + i]);
     fits = fits && !__builtin_mul_overflow(bits, extent, &bits) &&
            !__builtin_mul_overflow(steps, std::max<uint64_t>(extent, 1), &steps);
   }
-  const DTypeName* dtype = find_dtype(dtype_text(e));
   fits =
       fits && !__builtin_mul_overflow(bits, uint64_t(dtype ? dtype->bits : 1), &bits) && steps <= uint64_t(INT64_MAX);
   check_runtime(fits, "{}: expected a size below 2^63 bits of \"{}\", got shape {}", where_, shown(name_text(e)),

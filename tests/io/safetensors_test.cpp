@@ -217,6 +217,17 @@ TEST_CASE("BI-281 safetensors: empty, 0-dim, NaN payload; bools become 0 and 1")
   CHECK(io::load_safetensors(folder / "y").at("w").to_vector<bool>() == std::vector<bool>{false, true, true});
   spit(folder / "z", with_header(one("[0,5]", "[0,0]", "\"F32\"")));
   CHECK(io::load_safetensors(folder / "z").at("w").shape() == Shape{0, 5});
+  for (const DType dtype : {kFloat32, kFloat64, kBool})  // all that a tensor can be comes back
+    for (int64_t n = int64_t(1) << 58; n > 0; n *= 2) {
+      Tensor wide;
+      try {
+        wide = zeros({0, n}, dtype);
+      } catch (const ValueError&) {
+        break;
+      }
+      io::save_safetensors(folder / "wide", {{"w", wide}});
+      CHECK(io::load_safetensors(folder / "wide").at("w").shape() == Shape{0, n});
+    }
 }
 
 TEST_CASE("BI-282 safetensors: sharded checkpoints") {
