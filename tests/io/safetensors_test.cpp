@@ -221,7 +221,7 @@ TEST_CASE("BI-281 safetensors: empty, 0-dim, NaN payload; bools become 0 and 1")
     for (int64_t n = int64_t(1) << 58; n > 0; n *= 2) {
       Tensor wide;
       try {
-        wide = zeros({0, n}, dtype);
+        wide = zeros({0, n}, {.dtype = dtype});
       } catch (const ValueError&) {
         break;
       }
