@@ -156,7 +156,7 @@ class Level {
   bool is_deep() const { return depth > 100; }
 
  private:
-  static constexpr int kMost = 12000;
+  static constexpr int kMost = 3000;  // a stack holds them, a sanitized one too
   static inline thread_local int depth = 0;
 };
 void collect_modules(Module& module, const std::string& name, std::vector<std::pair<std::string, Module*>>& out) {
