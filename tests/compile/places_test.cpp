@@ -12,8 +12,8 @@ using namespace tapir_tests;
 TEST_CASE("the place of a call is looked up when somebody reads of it, not while calls are recorded") {
   const TemporaryFolder folder;
   const std::string path = getenv("PATH"), told = folder / "told";
-  spit(folder / "addr2line", "#!/bin/sh\necho x >> '" + told + "'\nPATH='" + path + "'\nexec addr2line \"$@\"\n");
-  REQUIRE(chmod((folder / "addr2line").c_str(), 0700) == 0);
+  spit(folder / "llvm-addr2line", "#!/bin/sh\necho x >> '" + told + "'\nPATH='" + path + "'\nexec addr2line \"$@\"\n");
+  REQUIRE(chmod((folder / "llvm-addr2line").c_str(), 0700) == 0);
   const Variable first("PATH", (folder.path + ":" + path).c_str());
   nn::Linear net(3, 2);
   optim::Adam adam(net.parameters());
