@@ -155,6 +155,9 @@ class Job {
     signal_fd_ = Socket(signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK));
     meet();
   }
+  ~Job() {  // without a plan: the first machine is gone
+    for (const Rank& r : ranks_) kill(r, SIGKILL);
+  }
 
   /// Until the plan is an end, and all ranks here have ended.
   int run() {
@@ -221,7 +224,7 @@ class Job {
       if (plan_.rank_of(r.id) < 0) waits |= !end(r);
     if (waits) return false;
     for (Rank& r : ranks_)
-      if (plan_.rank_of(r.id) < 0) report(r);
+      if (plan_.rank_of(r.id) < 0) report(r), dismiss(r);
     if (coordinator_) std::fputs(coordinator_->news().c_str(), stderr);
     std::erase_if(ranks_, [this](const Rank& r) { return plan_.rank_of(r.id) < 0; });
     if (plan_.status >= 0) return true;
@@ -252,10 +255,15 @@ class Job {
       while (r.ended && r.killed && p->end && r.read(*p)) {}
     return r.ended && (r.killed || (!r.out.end && !r.err.end));
   }
-  /// What the rank has started dies with it: it may hold the device.
+  /// What the rank has started dies with it, also where it has ended by itself: it may hold the device.
   static void kill(const Rank& r, int number) {
-    if (r.ended || (number == SIGKILL && ::kill(-r.pid, number) == 0)) return;
-    ::kill(r.pid, number);
+    if (number == SIGKILL) ::kill(-r.pid, number);
+    if (!r.ended) ::kill(r.pid, number);
+  }
+  /// Its number, and that of its group, has been its own until here.
+  void dismiss(const Rank& r) const {
+    if (plan_.status != 0) kill(r, SIGKILL);
+    waitpid(r.pid, nullptr, 0);
   }
 
   void start_rank(int64_t id, int64_t rank, int64_t local) {
@@ -268,8 +276,8 @@ class Job {
     const pid_t parent = getpid();
     r.pid = fork();
     check_runtime(r.pid >= 0, "[tapir-run] expected to fork, got: {}", std::strerror(errno));
+    setpgid(r.pid, 0);  // Ctrl-C comes through us, once. Both do it: then it is done for both
     if (r.pid == 0) {
-      setpgid(0, 0);  // Ctrl-C comes through us, once
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);
       sigprocmask(SIG_UNBLOCK, &signals_, nullptr);
@@ -315,7 +323,9 @@ class Job {
     if (polls[0].revents) take_signals();
     bool any = false;
     for (Rank& r : ranks_) {
-      if (r.ended || waitpid(r.pid, &r.status, WNOHANG) != r.pid) continue;
+      siginfo_t info{};
+      if (r.ended || waitid(P_PID, id_t(r.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) continue;
+      r.status = info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status;  // as waitpid() says it
       any = r.ended = true;
       say(tapir::format("ended {} {}", r.id, code_of(r)));
     }
@@ -350,17 +360,14 @@ class Job {
   }
 
   /// The store stays until the other machines have seen how it ended.
-  void finish() {
+  void finish() try {
     if (o_.nnodes == 1) return;
-    try {
-      store_->add("byes", 1);
-    } catch (const RuntimeError&) {  // it is gone
-      return;
-    }
-    for (const double until = now() + o_.grace + 10;
+    store_->add("byes", 1);
+    for (const double until = now() + o_.grace + std::min(10., o_.silence);
          coordinator_ && now() < until && store_->add("byes", 0) < coordinator_->nodes();)
       usleep(100000);
     if (server_) usleep(300000);
+  } catch (const RuntimeError&) {  // it is gone
   }
 
   Options o_;

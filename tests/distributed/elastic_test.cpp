@@ -39,9 +39,9 @@ const std::string& undisturbed() {
   return text;
 }
 
-/// With those faults all ends as without.
-void same(const std::string& faults, int restarts, const std::vector<const char*>& said,
-          const std::vector<std::string>& more = {}, const std::string& backend = "tcp") {
+/// With those faults all ends as without. What it printed.
+std::string same(const std::string& faults, int restarts, const std::vector<const char*>& said,
+                 const std::vector<std::string>& more = {}, const std::string& backend = "tcp") {
   INFO(faults);
   CHECK(undisturbed().size() > 20);
   const Ended e = train({"--nproc", "2", "--max-restarts", std::to_string(restarts)}, faults, more, backend);
@@ -49,6 +49,7 @@ void same(const std::string& faults, int restarts, const std::vector<const char*
   CHECK(e.status == 0);
   CHECK(result(e) == undisturbed());
   for (const char* words : said) CHECK(mentions(e.output, {words}));
+  return e.output;
 }
 
 }  // namespace
@@ -140,8 +141,25 @@ TEST_CASE("elastic: errors of the program leave run()") {
 
 TEST_CASE("elastic: a rank that hangs is ended and replaced after the timeout") {
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
-  same("1 step 17 stop", 1, {"rank 1 did not come when the others met", "rank 1 is replaced"},
-       {"TAPIR_TEST_TIMEOUT=4"});
+  const std::string output =
+      same("1 step 10 child;1 step 17 stop", 1, {"rank 1 did not come when the others met", "rank 1 is replaced"},
+           {"TAPIR_TEST_TIMEOUT=4"});
+  CHECK(children(output) == "1 started, 0 left");
+}
+
+TEST_CASE("elastic: what a rank has started ends with it") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  CHECK(children(same("1 step 10 child;1 step 17 kill", 1, {"rank 1 is replaced"})) == "1 started, 0 left");
+  CHECK(children(same("0 step 10 child;0 step 17 throw", 1, {"rank 0 is replaced"})) == "1 started, 0 left");
+  // Of programs that know nothing of it: rank 1 fails, rank 0 is ended, then both once more.
+  const std::string script = "sleep 1000 > /dev/null 2>&1 & echo child $!; [ $RANK = 0 ] && wait; sleep 0.5; exit 3";
+  const Ended e = launch({"--nproc", "2", "--max-restarts", "1"}, {"/bin/sh", "-c", script});
+  INFO(e.output);
+  CHECK((e.status == 3 && children(e.output) == "4 started, 0 left"));
+  // A job that has ended well leaves what its program has left.
+  const Ended well = launch({"--nproc", "1"}, {"/bin/sh", "-c", "sleep 1000 > /dev/null 2>&1 & echo child $!"});
+  CHECK((well.status == 0 && children(well.output) == "1 started, 1 left"));
+  ::kill(std::atoi(well.output.c_str() + well.output.find("child ") + 6), SIGKILL);
 }
 
 TEST_CASE("elastic: the launcher of a machine dies, or is held up: the others go on") {

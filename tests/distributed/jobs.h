@@ -115,4 +115,19 @@ inline Ended launch(std::vector<std::string> options, const std::vector<std::str
   return Process(options, environment, folder / "out").end(kHangs);
 }
 
+/// "N started, N left": of how many processes a line says `child PID`, and how many of those have not ended within 2 s.
+inline std::string children(const std::string& output) {
+  int found = 0, left = 0;
+  for (size_t at = 0; (at = output.find("child ", at)) != std::string::npos; at += 6, ++found) {
+    const std::string status = "/proc/" + std::to_string(std::atoi(output.c_str() + at + 6)) + "/stat";
+    const auto lives = [&] {
+      const std::string text = slurp(status);
+      return !text.empty() && text.find(") Z ") == std::string::npos;  // a zombie is init's
+    };
+    for (int i = 0; i < 200 && lives(); ++i) usleep(10000);
+    left += lives();
+  }
+  return std::to_string(found) + " started, " + std::to_string(left) + " left";
+}
+
 }  // namespace tapir_tests

@@ -1,6 +1,6 @@
 // Training that goes on when ranks are gone. TAPIR_TEST_FAULTS says what happens to which process: "ID WHERE STEP HOW;..." with the number that
 // tapir-run gave the process, where (begin, step, commit, restore, or time: then milliseconds stand for the step) and how (kill, stop, throw, exit;
-// orphan: its launcher is killed; halt: that is stopped).
+// orphan: its launcher is killed; halt: that is stopped; child: it starts a process that would outlive it, and says `child PID`).
 #include <csignal>
 #include <sstream>
 #include <thread>
@@ -42,6 +42,12 @@ void happen(const std::string& how) {
   if (how == "exit") std::exit(0);
   if (how == "orphan") kill(getppid(), SIGKILL), sleep(10);
   if (how == "halt") kill(getppid(), SIGSTOP);
+  if (how == "child") {
+    const pid_t child = fork();
+    if (child == 0) execlp("sleep", "sleep", "1000", nullptr), _exit(127);
+    std::printf("child %d\n", int(child));
+    std::fflush(stdout);
+  }
 }
 
 void reach(const char* where, int64_t step) {
