@@ -193,13 +193,15 @@ TEST_CASE("elastic: kills at random moments end in the same weights") {
   const int trials = wanted ? std::atoi(wanted) : 2;
   const char* given = std::getenv("TAPIR_ELASTIC_SEED");
   const unsigned seed = given ? unsigned(std::strtoul(given, nullptr, 10)) : std::random_device{}();
-  INFO("TAPIR_ELASTIC_SEED=" << seed);
+  const char* chosen = std::getenv("TAPIR_ELASTIC_BACKEND");
+  const std::string backend = chosen ? chosen : "tcp";
+  INFO("TAPIR_ELASTIC_SEED=" << seed << " TAPIR_ELASTIC_BACKEND=" << backend);
   std::mt19937 random(seed);
   int well = 0, kills = 0;
   for (int i = 0; i < trials; ++i) {
     const auto below = [&](int n) { return std::to_string(random() % unsigned(n)); };
     const std::string faults = below(2) + " time " + below(400) + " kill;2 time " + below(300) + " kill";
-    const Ended e = train({"--nproc", "2", "--max-restarts", "2"}, faults, {"TAPIR_TEST_PACE=5000"});
+    const Ended e = train({"--nproc", "2", "--max-restarts", "2"}, faults, {"TAPIR_TEST_PACE=5000"}, backend);
     const bool same = e.status == 0 && result(e) == undisturbed();
     well += same, kills += mentions(e.output, {"(1 of 2"}) + mentions(e.output, {"(2 of 2"});
     INFO(faults << "\n" << e.output);
