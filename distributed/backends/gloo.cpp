@@ -88,8 +88,8 @@ class Gloo final : public Transport {
       attr.hostname = o.address;
       auto device = ::gloo::transport::tcp::CreateDevice(attr);
       context_ = std::make_shared<::gloo::rendezvous::Context>(o.rank, o.size);
-      const double each = o.silence > 0 ? o.connect_timeout() / 2 : o.init_timeout;  // of several waits
-      context_->setTimeout(std::chrono::milliseconds(int64_t(each * 1000)));
+      constexpr double kRelaxed = 5;  // so many times the timeout gloo waits for a connection
+      context_->setTimeout(std::chrono::milliseconds(int64_t(o.connect_timeout() / kRelaxed * 1000)));
       StoreForGloo adapter(store, o);
       context_->connectFullMesh(adapter, device);
       context_->setTimeout(std::chrono::hours(24 * 365));
