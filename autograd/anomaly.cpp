@@ -121,7 +121,7 @@ static void ask_lines(const std::vector<Frame>& frames, size_t i, KnownLines& kn
   const std::string& file = frames[i].file;
   known.try_emplace({file, frames[i].offset});  // whatever comes, it is asked once
   if (file.find('\'') != std::string::npos) return;
-  std::string command = "$(command -v llvm-addr2line || echo addr2line) -Cfipe '" + file + "'";
+  std::string command = "\"$(command -v llvm-addr2line || echo addr2line)\" -Cfipe '" + file + "'";
   std::vector<uintptr_t> offsets;
   char text[24];
   for (size_t k = i; k < frames.size(); ++k) {

@@ -7,5 +7,5 @@ for argument; do
   test "$output" != -o || output=$argument
   test "$argument" != -o || output=-o
 done
-case $output in *.gch) rm -f -- "$output" ;; esac
+case $output in *.gch | *.pch) rm -f -- "$output" ;; esac
 exec "$@"

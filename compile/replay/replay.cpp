@@ -23,7 +23,8 @@ static int64_t elements_between(const Shape& shape, const Strides& strides) {
 static std::vector<PassEffect> improve(Program& p, CompileOptions o, int64_t budget) {
   // In deterministic mode a replay has the bits of the calls: a run that was resumed replays other steps than one that was not.
   const auto deterministic = [](const Call& call) { return call.modes.deterministic; };
-  if (device_of(p).is_cpu() && std::ranges::any_of(p.calls, deterministic)) o.rows = o.fold_norm = o.pools = false;
+  if (device_of(p).is_cpu() && std::ranges::any_of(p.calls, deterministic))
+    o.rows = o.fold_norm = o.pools = o.layouts = false;
   std::vector<PassEffect> effects = {{"recorded", int64_t(p.calls.size())}};
   const auto pass = [&](const char* name, bool on, void (*f)(Program&)) {
     if (!on) return;

@@ -88,7 +88,7 @@ class Gloo final : public Transport {
       attr.hostname = o.address;
       auto device = ::gloo::transport::tcp::CreateDevice(attr);
       context_ = std::make_shared<::gloo::rendezvous::Context>(o.rank, o.size);
-      constexpr double kRelaxed = 5;  // so many times the timeout gloo waits for a connection
+      constexpr double kRelaxed = 5;  // gloo waits five times its timeout for a connection
       context_->setTimeout(std::chrono::milliseconds(int64_t(o.connect_timeout() / kRelaxed * 1000)));
       StoreForGloo adapter(store, o);
       context_->connectFullMesh(adapter, device);

@@ -257,13 +257,15 @@ class Job {
   }
   /// What the rank has started dies with it, also where it has ended by itself: it may hold the device.
   static void kill(const Rank& r, int number) {
+    if (r.pid <= 0) return;  // as a number of a process these are all processes of the user
     if (number == SIGKILL) ::kill(-r.pid, number);
     if (!r.ended) ::kill(r.pid, number);
   }
-  /// Its number, and that of its group, has been its own until here.
-  void dismiss(const Rank& r) const {
-    if (plan_.status != 0) kill(r, SIGKILL);
+  /// Until waitpid() no other process can get its number, or that of its group.
+  void dismiss(Rank& r) const {
+    if (plan_.status != 0 || interrupted_) kill(r, SIGKILL);
     waitpid(r.pid, nullptr, 0);
+    r.pid = -1;
   }
 
   void start_rank(int64_t id, int64_t rank, int64_t local) {
@@ -284,9 +286,13 @@ class Job {
       dup2(out[1], 1), dup2(err[1], 2);
       for (const int fd : {out[0], out[1], err[0], err[1]}) close(fd);
       for (const Rank& other : ranks_) close(other.out.end.fd()), close(other.err.end.fd());
-      set_environment(r, local);
-      execvp(o_.program[0], o_.program);
-      std::fprintf(stderr, "tapir-run: %s: %s\n", o_.program[0], std::strerror(errno));
+      try {
+        set_environment(r, local);
+        execvp(o_.program[0], o_.program);
+        std::fprintf(stderr, "tapir-run: %s: %s\n", o_.program[0], std::strerror(errno));
+      } catch (const std::exception& e) {  // nothing of the launcher's ends here
+        std::fprintf(stderr, "tapir-run: %s: %s\n", o_.program[0], e.what());
+      }
       _exit(127);
     }
     close(out[1]), close(err[1]);
@@ -342,7 +348,7 @@ class Job {
     while (read(signal_fd_.fd(), &info, sizeof info) == sizeof info) {
       if (info.ssi_signo == SIGCHLD) continue;
       for (const Rank& r : ranks_) kill(r, int(info.ssi_signo));
-      if (info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2) say("interrupted");
+      if (info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2) interrupted_ = true, say("interrupted");
     }
   }
 
@@ -378,6 +384,7 @@ class Job {
   std::unique_ptr<Coordinator> coordinator_;  // with the store
   std::string secret_;
   int64_t node_ = 0, followed_ = -1;  // the generation that is carried out
+  bool interrupted_ = false;          // by a signal to this launcher
   double next_look_ = 0, next_beat_ = 0;
   Plan plan_;
   std::deque<Rank> ranks_;

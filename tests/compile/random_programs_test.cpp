@@ -1,5 +1,5 @@
-// Two hundred random functions compiled, by the default options, without .rows and in deterministic mode: ten calls leave what ten eager ones leave, and replays of
-// one program are bitwise equal.
+// Two hundred random functions compiled, by the default options, without .rows and in deterministic mode: ten calls leave what ten eager ones
+// leave, and replays of one program are bitwise equal.
 #include "random_steps.h"
 
 using namespace tapir;

@@ -147,13 +147,15 @@ void check_compiled(MakeNet make_net, MakeStep make_step, Batch batch, double to
   check_same(train_as(Form::Eager, make_net, make_step, batch, steps),
              train_as(Form::Step, make_net, make_step, batch, steps, options), tolerance);
 }
-/// In each form, deterministic training leaves the same bits for any number of threads, also where it goes on with another one.
+/// Deterministic training leaves the same bits in each form, for any number of threads, also where it goes on with another one.
 template <class Train> void check_threads(const std::vector<Form>& forms, Train train) {
   const ScopedMode<bool> deterministic(modes.deterministic, true);
   const int before = get_num_threads();
+  const Trained by_eight = train(forms[0], 8, 8);
   for (const Form form : forms) {
-    const Trained by_eight = train(form, 8, 8);
-    for (const auto& [first, then] : {std::pair(1, 1), std::pair(2, 2), std::pair(3, 3), std::pair(2, 8)}) {
+    for (const auto& [first, then] :
+         {std::pair(8, 8), std::pair(1, 1), std::pair(2, 2), std::pair(3, 3), std::pair(2, 8)}) {
+      if (form == forms[0] && first == 8) continue;
       INFO("form " << int(form) << ", " << first << " threads, then " << then);
       check_same(by_eight, train(form, first, then), 0);
     }

@@ -52,6 +52,12 @@ std::string same(const std::string& faults, int restarts, const std::vector<cons
   return e.output;
 }
 
+/// A script of bash's; tapir-run is $RUN.
+Ended run_script(const std::string& script) {
+  const TemporaryFolder folder;
+  return Process({"/bin/bash", "-c", script}, {"RUN=" + build_folder() + "/tapir-run"}, folder / "out").end(kHangs);
+}
+
 }  // namespace
 
 TEST_CASE("elastic: a rank that dies is replaced, and the result is bitwise that of an undisturbed job") {
@@ -158,8 +164,28 @@ TEST_CASE("elastic: what a rank has started ends with it") {
   CHECK((e.status == 3 && children(e.output) == "4 started, 0 left"));
   // A job that has ended well leaves what its program has left.
   const Ended well = launch({"--nproc", "1"}, {"/bin/sh", "-c", "sleep 1000 > /dev/null 2>&1 & echo child $!"});
-  CHECK((well.status == 0 && children(well.output) == "1 started, 1 left"));
-  ::kill(std::atoi(well.output.c_str() + well.output.find("child ") + 6), SIGKILL);
+  REQUIRE((well.status == 0 && children(well.output) == "1 started, 1 left"));
+  const int child = std::atoi(well.output.c_str() + well.output.find("child ") + 6);
+  REQUIRE(child > 1);
+  ::kill(child, SIGKILL);
+  // Where the launcher was asked to end, it ends what is left, also of a rank that then ends well.
+  const Ended asked = run_script(R"(
+    $RUN --nproc 1 /bin/bash -c 'trap "exit 0" TERM; sleep 1000 > /dev/null 2>&1 & echo child $!; while true; do sleep 0.05; done' &
+    sleep 1; kill -TERM $!; wait $!)");
+  INFO(asked.output);
+  CHECK((asked.status == 0 && children(asked.output) == "1 started, 0 left"));
+}
+
+TEST_CASE("tapir-run: a rank that cannot be started ends the job, and nobody else") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  const std::string alone =
+      "exec unshare -Urpf --mount-proc /bin/bash -c ";  // a namespace, whose processes a kill of all of them would meet
+  if (run_script(alone + "true").status != 0) SKIP_TEST("no namespace of processes is to be had here");
+  const Ended e = run_script(alone + R"('sleep 1000 & other=$!
+    (ulimit -n 12; $RUN --nproc 8 /bin/sh -c "sleep 3"); echo "status $?"; kill -0 $other && echo "the other one lives"')");
+  INFO(e.output);
+  CHECK((e.output.find("Too many open files") != std::string::npos && e.output.find("status 0") == std::string::npos));
+  CHECK(e.output.find("the other one lives") != std::string::npos);
 }
 
 TEST_CASE("elastic: the launcher of a machine dies, or is held up: the others go on") {
