@@ -137,6 +137,9 @@ TEST_CASE("bad inputs: every entry of the table is refused as it says, or fine")
   for (const bad_inputs::Entry& e : bad_inputs::sorted_entries()) {
     INFO("BI-" << e.id << ": " << e.input);
     CHECK(ids.insert(e.id).second);
+#ifdef __SANITIZE_ADDRESS__  // its `new` ends the process where there is no memory
+    if (e.outcome == bad_inputs::Outcome::OutOfMemory) continue;
+#endif
     CHECK(bad_inputs::verdict(e) == "");
   }
   CHECK(ids.size() >= 150);
