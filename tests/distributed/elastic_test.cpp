@@ -177,6 +177,9 @@ TEST_CASE("elastic: what a rank has started ends with it") {
 }
 
 TEST_CASE("tapir-run: a rank that cannot be started ends the job, and nobody else") {
+#ifdef __SANITIZE_ADDRESS__
+  SKIP_TEST("the address sanitizer needs more descriptors");
+#endif
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
   const std::string alone =
       "exec unshare -Urpf --mount-proc /bin/bash -c ";  // a namespace, whose processes a kill of all of them would meet
