@@ -6,8 +6,8 @@
 
 namespace {
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-#ifdef __SANITIZE_ADDRESS__
-#define NEEDS_BAD_ALLOC SKIP_TEST("the address sanitizer's `new` ends the process where there is no memory")
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define NEEDS_BAD_ALLOC SKIP_TEST("the sanitizers' `new` ends the process where there is no memory")
 #else
 #define NEEDS_BAD_ALLOC
 #endif

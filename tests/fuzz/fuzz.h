@@ -14,7 +14,7 @@
 template <class F> int fuzz(const uint8_t* data, size_t size, F read) {
   static const int fd = memfd_create("fuzz", MFD_CLOEXEC);
   static const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  if (fd < 0 || ftruncate(fd, 0) != 0 || (size && pwrite(fd, data, size, 0) != ssize_t(size))) abort();
+  if (fd < 0 || (size && pwrite(fd, data, size, 0) != ssize_t(size)) || ftruncate(fd, off_t(size)) != 0) abort();
   try {
     read(path);
   } catch (const tapir::RuntimeError&) {}

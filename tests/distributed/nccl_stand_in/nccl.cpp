@@ -179,7 +179,7 @@ std::deque<std::string>& calls_made() {
 struct ncclComm {
   int rank, size, device = -1, calls = 0;
   bool finalized = false;
-  std::vector<int> fds;  // rank 0: of each rank; else of rank 0
+  std::vector<int> fds;  // rank 0: of each rank; else of rank 0. The thread alone writes them, under the mutex
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<Result()>> work;
@@ -192,22 +192,26 @@ struct ncclComm {
     while (!aborted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return RemoteError;
   }
+  void keep(size_t who, int fd) {
+    const std::lock_guard lock(mutex);
+    fds[who] = fd;
+    if (aborted && fd >= 0) shutdown(fd, SHUT_RDWR);
+  }
   Result connect_all(uint16_t port) {
     if (is_fault("init_hang")) return hang();
     if (is_fault("init_error")) return refuse(SystemError, "no such network");
-    fds.assign(size_t(size), -1);
     if (rank == 0) {
       for (int i = 1; i < size; ++i) {
         const int fd = accept(listener, nullptr, nullptr);
         int32_t who = 0;
         if (fd < 0 || !recv_all(fd, &who, sizeof who)) return SystemError;
-        fds[size_t(who)] = fd;
+        keep(size_t(who), fd);
       }
       return Success;
     }
     sockaddr_in to{};
     to.sin_family = AF_INET, to.sin_port = htons(port), to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    fds[0] = socket(AF_INET, SOCK_STREAM, 0);
+    keep(0, socket(AF_INET, SOCK_STREAM, 0));
     const int32_t me = rank;
     const bool done =
         connect(fds[0], reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 && send_all(fds[0], &me, sizeof me);
@@ -314,10 +318,10 @@ struct ncclComm {
   }
   void end() {
     aborted = true;
-    for (const int fd : fds)
-      if (fd >= 0) shutdown(fd, SHUT_RDWR);
     {
       std::lock_guard lock(mutex);
+      for (const int fd : fds)
+        if (fd >= 0) shutdown(fd, SHUT_RDWR);
       stop = true;
       changed.notify_all();
     }
@@ -462,7 +466,8 @@ Result ncclCommInitRankConfig(ncclComm** out, int size, UniqueId id, int rank, C
   if (config->size != 24 || config->magic != 0xcafebeef || config->version < 21400 || config->blocking != 0)
     return refuse(InvalidArgument, "no such configuration");
   auto* comm = *out = new ncclComm{};
-  comm->rank = rank, comm->size = size, comm->device = devices ? devices->current_device() : -1;
+  comm->rank = rank, comm->size = size, comm->fds.assign(size_t(size), -1),
+  comm->device = devices ? devices->current_device() : -1;
   uint16_t port;
   std::memcpy(&port, id.internal, sizeof port);
   comm->put_now([comm, port] { return comm->connect_all(port); });

@@ -115,6 +115,9 @@ int main(int argc, char** argv) {
   for (const auto& [known, run] : all)
     if (name == known) try {
         run();
+#ifdef __SANITIZE_THREAD__  // a program may end with its group, but threads that nobody joined are reported
+        if (distributed::is_initialized()) distributed::destroy_process_group();
+#endif
         return 0;
       } catch (const std::exception& e) {
         std::printf("FAILED %s: %s\n", known, e.what());

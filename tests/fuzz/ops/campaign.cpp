@@ -58,7 +58,7 @@ struct Campaign::Shared {
 
 /// What a call asks for beyond it, it does not get.
 static void limit_memory([[maybe_unused]] int64_t megabytes) {
-#ifndef __SANITIZE_ADDRESS__
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   FILE* file = std::fopen("/proc/self/statm", "r");
   long pages = 0;
   if (!file || std::fscanf(file, "%ld", &pages) != 1) pages = 0;
