@@ -11,7 +11,7 @@ std::string Dims::str() const {
 }
 
 void fail_rank(int64_t rank) {
-  fail(ErrorKind::Value, "[shape] expected at most {} dimensions, got {}", kMaxRank, rank);
+  fail(ErrorKind::Value, "[Shape] expected at most {} dimensions, got {}", kMaxRank, rank);
 }
 
 }  // namespace tapir::inline v0

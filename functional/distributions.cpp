@@ -4,6 +4,7 @@
 #include <limits>
 #include <tuple>
 
+#include "../core/fail_as.h"
 #include "../core/modes.h"
 #include "../ops/activation.h"
 #include "../ops/arithmetic.h"
@@ -73,9 +74,11 @@ Tensor Normal::rsample(const Shape& shape) const {
   const Tensor s = expanded(scale, shape);
   return loc + s * randn(s.shape(), {.dtype = s.dtype(), .device = s.device()});
 }
-Tensor Normal::sample(const Shape& shape) const {
+Tensor Normal::sample(const Shape& shape) const try {
   NoGrad guard;
   return rsample(shape);
+} catch (...) {
+  fail_as("Normal");
 }
 Tensor Normal::log_prob(const Tensor& value) const {
   return square((like(value, loc) - loc) / scale) / -2 - log(scale) - kHalfLog2Pi;
@@ -92,9 +95,11 @@ Tensor Uniform::rsample(const Shape& shape) const {
   const Tensor width = expanded(high - low, shape);
   return low + width * rand(width.shape(), {.dtype = width.dtype(), .device = width.device()});
 }
-Tensor Uniform::sample(const Shape& shape) const {
+Tensor Uniform::sample(const Shape& shape) const try {
   NoGrad guard;
   return rsample(shape);
+} catch (...) {
+  fail_as("Uniform");
 }
 Tensor Uniform::log_prob(const Tensor& value) const {
   return where((value >= low) & (value < high), -log(high - low), -kInf);
@@ -116,9 +121,11 @@ Bernoulli Bernoulli::from_logits(const Tensor& logits) {
   d.logits = logits, d.probs = sigmoid(logits);
   return d;
 }
-Tensor Bernoulli::sample(const Shape& shape) const {
+Tensor Bernoulli::sample(const Shape& shape) const try {
   NoGrad guard;
   return bernoulli(expanded(probs, shape));
+} catch (...) {
+  fail_as("Bernoulli");
 }
 Tensor Bernoulli::log_prob(const Tensor& value) const {
   const auto both = broadcast_tensors({logits, like(value, logits)});
@@ -146,13 +153,15 @@ Categorical Categorical::from_logits(const Tensor& logits) {
   d.logits = log_softmax(logits, -1), d.probs = softmax(logits, -1);
   return d;
 }
-Tensor Categorical::sample(const Shape& shape) const {
+Tensor Categorical::sample(const Shape& shape) const try {
   NoGrad guard;
   const int64_t classes = probs.shape()[probs.dim() - 1], n = numel_of(shape);
   Shape batch = probs.shape();
   batch.resize(probs.dim() - 1);
   if (n == 0 || numel_of(batch) == 0) return empty(joined(shape, batch), {.dtype = kInt64, .device = probs.device()});
   return multinomial(probs.reshape({-1, classes}), n, {.replacement = true}).t().reshape(joined(shape, batch));
+} catch (...) {
+  fail_as("Categorical");
 }
 Tensor Categorical::log_prob(const Tensor& value) const {
   const Tensor index = unsqueeze(to(value, kInt64), -1);
@@ -178,9 +187,11 @@ Tensor Beta::rsample(const Shape& shape) const {
   const Tensor both = stack({concentration1, concentration0}, -1);
   return Dirichlet(both).rsample(shape).select(-1, 0);
 }
-Tensor Beta::sample(const Shape& shape) const {
+Tensor Beta::sample(const Shape& shape) const try {
   NoGrad guard;
   return rsample(shape);
+} catch (...) {
+  fail_as("Beta");
 }
 static Tensor log_beta(const Tensor& a, const Tensor& b) { return lgamma(a) + lgamma(b) - lgamma(a + b); }
 Tensor Beta::log_prob(const Tensor& value) const {
@@ -205,9 +216,11 @@ Dirichlet::Dirichlet(const Tensor& c) : concentration(c) {
 Tensor Dirichlet::rsample(const Shape& shape) const {
   return softmax(log_standard_gamma(expanded(concentration, shape)), -1);  // gamma variates over their sum
 }
-Tensor Dirichlet::sample(const Shape& shape) const {
+Tensor Dirichlet::sample(const Shape& shape) const try {
   NoGrad guard;
   return rsample(shape);
+} catch (...) {
+  fail_as("Dirichlet");
 }
 Tensor Dirichlet::log_prob(const Tensor& value) const {
   const Tensor& c = concentration;

@@ -13,10 +13,18 @@ static Tensors leaves(const char* op, const Tensors& x, bool create_graph) {
   check(!x.empty(), "[{}] expected at least one input, got none", op);
   Tensors out;
   for (const Tensor& t : x) {
+    check(t.defined(), "[{}] expected inputs, got an undefined tensor", op);
     check(is_floating(t.dtype()), "[{}] expected inputs of floating point dtype, got {}", op, t);
     out.push_back(create_graph && t.requires_grad() ? view(t, t.shape()) : t.detach().requires_grad_());
   }
   return out;
+}
+
+/// f(x), of which each is a tensor.
+static Tensors results(const char* op, const TensorFunction& f, const Tensors& x) {
+  Tensors y = f.call(x);
+  for (const Tensor& t : y) check(t.defined(), "[{}] expected a function of tensors, got an undefined one", op);
+  return y;
 }
 
 /// grad() where nothing may depend on anything: zeros instead of undefined.
@@ -38,9 +46,12 @@ static Tensors finished(Tensors y, bool create_graph) {
 
 Results vjp(const TensorFunction& f, const Tensors& x, const Tensors& v, bool create_graph) {
   EnableGrad guard;
-  const Tensors inputs = leaves("vjp", x, create_graph), y = f.call(inputs);
+  const Tensors inputs = leaves("vjp", x, create_graph), y = results("vjp", f, inputs);
   check(v.size() == y.size(), "[vjp] expected {} vectors, one for each output, got {}", int64_t(y.size()),
         int64_t(v.size()));
+  for (size_t i = 0; i < v.size(); ++i)
+    check(!v[i].defined() || (v[i].shape() == y[i].shape() && v[i].dtype() == y[i].dtype()),
+          "[vjp] expected a vector like output {}, {}, got {}", int64_t(i), y[i], v[i]);
   const Tensors g = gradients(y, inputs, v, create_graph);
   return {finished(y, create_graph), finished(g, create_graph)};
 }
@@ -56,8 +67,9 @@ static void check_like(const char* op, const Tensors& v, const Tensors& x) {
 // v' J is linear in v, so its gradient with respect to v along u is J u (the "double backward trick").
 Results jvp(const TensorFunction& f, const Tensors& x, const Tensors& v, bool create_graph) {
   EnableGrad guard;
+  const Tensors inputs = leaves("jvp", x, create_graph);
   check_like("jvp", v, x);
-  const Tensors inputs = leaves("jvp", x, create_graph), y = f.call(inputs);
+  const Tensors y = results("jvp", f, inputs);
   Tensors dummies;
   for (const Tensor& t : y) dummies.push_back(zeros_like(t).requires_grad_());
   const Tensors g = gradients(y, inputs, dummies, true);
@@ -85,14 +97,14 @@ static Tensors rows(const char* op, const Tensor& y, const Tensors& x, bool crea
 
 Tensors jacobian(const TensorFunction& f, const Tensors& x, bool create_graph) {
   EnableGrad guard;
-  const Tensors inputs = leaves("jacobian", x, create_graph), y = f.call(inputs);
+  const Tensors inputs = leaves("jacobian", x, create_graph), y = results("jacobian", f, inputs);
   check(y.size() == 1, "[jacobian] expected a function with one output, got {}", int64_t(y.size()));
   return finished(rows("jacobian", y[0], inputs, create_graph), create_graph);
 }
 
 /// f(x), which must be one element.
 static Tensors element(const char* op, const TensorFunction& f, const Tensors& x) {
-  Tensors y = f.call(x);
+  Tensors y = results(op, f, x);
   check(y.size() == 1 && y[0].numel() == 1, "[{}] expected a function with one output of one element, got {}", op,
         y.empty() ? Tensor() : y[0]);
   return y;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "../core/error.h"
+#include "../core/fail_as.h"
 #include "../ops/bitwise.h"
 #include "zip.h"
 
@@ -307,7 +308,7 @@ StateDict load_npz(const std::string& path, const LoadNpzOptions& options) {
   return out;
 }
 
-void save_npz(const std::string& path, const StateDict& arrays, const NpzOptions& options) {
+void save_npz(const std::string& path, const StateDict& arrays, const NpzOptions& options) try {
   std::vector<std::string_view> names;
   for (const auto& [name, x] : arrays) {
     check(valid_utf8(name), "[save_npz] expected names in UTF-8, got \"{}\"", shown(name));
@@ -327,6 +328,8 @@ void save_npz(const std::string& path, const StateDict& arrays, const NpzOptions
   }
   zip.finish();
   file.commit();
+} catch (...) {
+  fail_as("save_npz");
 }
 
 }  // namespace tapir::inline v0::io

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "../core/fail_as.h"
 #include "../core/modes.h"
 #include "../nn/hooks_impl.h"
 #include "../ops/arithmetic.h"
@@ -31,7 +32,7 @@ namespace tapir::inline v0::models {
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 KVCache::KVCache(int64_t layers, int64_t batch, int64_t heads, int64_t capacity, int64_t depth,
-                 const TensorOptions& options)
+                 const TensorOptions& options) try
     : length_(zeros({}, {.dtype = kInt64, .device = options.device})), capacity_(capacity) {
   know(0);
   check(layers > 0 && batch > 0 && heads > 0 && capacity > 0 && depth > 0,
@@ -41,6 +42,8 @@ KVCache::KVCache(int64_t layers, int64_t batch, int64_t heads, int64_t capacity,
     both_.push_back(empty({2, batch, heads, capacity, depth}, options));
     keys_.push_back(select(both_.back(), 0, 0)), values_.push_back(select(both_.back(), 0, 1));
   }
+} catch (...) {
+  fail_as("KVCache");
 }
 KVCache::KVCache(const KVCache& o)
     : both_(o.both_), keys_(o.keys_), values_(o.values_), length_(o.length_.clone()), capacity_(o.capacity_),
@@ -167,7 +170,7 @@ static Tensor draw(const Tensor& p) {
   const Tensor places = searchsorted(sums, mul(share, total), {.right = true});
   return squeeze(where(isfinite(total), places, -1), 1);
 }
-Tensor next_token(const Tensor& logits, const SamplingOptions& o) {
+Tensor next_token(const Tensor& logits, const SamplingOptions& o) try {
   check_sampling(o);
   check(logits.dim() == 2 && logits.size(1) > 0, "[next_token] expected scores (B, V), got {}", logits);
   NoGrad guard;
@@ -182,6 +185,8 @@ Tensor next_token(const Tensor& logits, const SamplingOptions& o) {
   const Tensor p = softmax(sorted, 1);
   const Tensor chosen = draw(masked_fill(p, ge(sub(cumsum(p, 1), p), o.top_p), 0));  // the first one always stays
   return squeeze(gather(order, 1, unsqueeze(chosen, 1)), 1);
+} catch (...) {
+  fail_as("next_token");
 }
 
 namespace detail {

@@ -1,5 +1,6 @@
 #include "activation.h"
 
+#include "../core/fail_as.h"
 #include "../ops/activation.h"
 #include "../ops/create.h"
 #include "../ops/noise.h"
@@ -53,9 +54,11 @@ Tensor Softmax2d::forward(const Tensor& x) {
   check(x.dim() == 3 || x.dim() == 4, "[Softmax2d] expected 3D or 4D input, got {}", x);
   return softmax(x, -3);
 }
-PReLU::PReLU(int64_t n, const PReLUOptions& o) : num_parameters(n) {
+PReLU::PReLU(int64_t n, const PReLUOptions& o) try : num_parameters(n) {
   check(n > 0, "[PReLU] expected num_parameters above 0, got {}", n);
   weight = Parameter(full(n, o.init, {.dtype = kFloat32}));
+} catch (...) {
+  fail_as("PReLU");
 }
 
 TAPIR_DEFINE_FIELDS(Sigmoid, Tanh, Softsign, Tanhshrink, LogSigmoid, Softmax2d, ReLU, ReLU6, SELU, SiLU, Mish,

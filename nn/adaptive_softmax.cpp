@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "../core/checks.h"
+#include "../core/fail_as.h"
 #include "../ops/arithmetic.h"
 #include "../ops/bitwise.h"
 #include "../ops/compare.h"
@@ -33,7 +34,7 @@ static Linear make_head(int64_t in, int64_t classes, std::vector<int64_t>& cutof
   return Linear(in, cutoffs[0] + int64_t(cutoffs.size()) - 1, {.bias = bias});
 }
 AdaptiveLogSoftmaxWithLoss::AdaptiveLogSoftmaxWithLoss(int64_t in, int64_t classes, std::vector<int64_t> list,
-                                                       const AdaptiveLogSoftmaxOptions& o)
+                                                       const AdaptiveLogSoftmaxOptions& o) try
     : in_features(in), n_classes(classes), cutoffs(std::move(list)),
       head(make_head(in, classes, cutoffs, o.head_bias)) {
   check(o.div_value > 0, "[AdaptiveLogSoftmaxWithLoss] expected div_value above 0, got {}", o.div_value);
@@ -45,6 +46,8 @@ AdaptiveLogSoftmaxWithLoss::AdaptiveLogSoftmaxWithLoss(int64_t in, int64_t class
     tail.push_back(
         Sequential(Linear(in, width, {.bias = false}), Linear(width, cutoffs[i + 1] - cutoffs[i], {.bias = false})));
   }
+} catch (...) {
+  fail_as("AdaptiveLogSoftmaxWithLoss");
 }
 
 std::pair<Tensor, Tensor> AdaptiveLogSoftmaxWithLoss::forward(const Tensor& input, const Tensor& target) {

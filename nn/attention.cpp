@@ -4,6 +4,7 @@
 #include <limits>
 #include <tuple>
 
+#include "../core/fail_as.h"
 #include "../ops/arithmetic.h"
 #include "../ops/attention.h"
 #include "../ops/cast.h"
@@ -99,7 +100,7 @@ std::pair<Tensor, Tensor> attend(const Tensor& q, const Tensor& k, const Tensor&
 
 }  // namespace
 
-MultiheadAttention::MultiheadAttention(int64_t embed, int64_t heads, const MultiheadAttentionOptions& o)
+MultiheadAttention::MultiheadAttention(int64_t embed, int64_t heads, const MultiheadAttentionOptions& o) try
     : embed_dim(embed), num_heads(heads), dropout(o.dropout), batch_first(o.batch_first),
       add_zero_attn(o.add_zero_attn), out_proj(embed, embed, {.bias = o.bias}) {
   check(embed > 0 && heads > 0, "[{}] expected embed_dim and num_heads above 0, got {} and {}", kName, embed, heads);
@@ -117,11 +118,15 @@ MultiheadAttention::MultiheadAttention(int64_t embed, int64_t heads, const Multi
   }
   if (!o.add_bias_kv) return;
   for (Parameter* p : {&bias_k, &bias_v}) *p = Parameter(empty({1, 1, embed})), init::xavier_normal_(*p);
+} catch (...) {
+  fail_as(kName);
 }
 
 void MultiheadAttention::check_inputs(const Tensor& q, const Tensor& k, const Tensor& v) const {
   check(num_heads > 0 && embed_dim % num_heads == 0, "[{}] embed_dim must be divisible by num_heads, got {} and {}",
         kName, embed_dim, num_heads);
+  check(q.defined() && k.defined() && v.defined(), "[{}] expected query, key and value, got {}, {} and {}", kName, q, k,
+        v);
   check(q.dim() == 2 || q.dim() == 3, "[{}] expected query to be unbatched but 2-D or batched but 3-D, got {}", kName,
         q);
   check(k.dim() == q.dim() && v.dim() == q.dim(), "[{}] expected key and value of rank {} as query, got {} and {}",

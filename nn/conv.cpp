@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "../core/fail_as.h"
 #include "../ops/pad.h"
 #include "init.h"
 
@@ -16,7 +17,7 @@ static Dims spread(const char* name, const char* option, const Dims& d, int64_t 
 }
 
 ConvBase::ConvBase(const char* name, int64_t spatial, int64_t in, int64_t out, const Dims& kernel, const ConvOptions& o,
-                   const Dims& more)
+                   const Dims& more) try
     : in_channels(in), out_channels(out), kernel_size(spread(name, "a kernel_size", kernel, spatial, 1)),
       options{spread(name, "a stride", o.stride, spatial, 1), o.padding,
               spread(name, "a dilation", o.dilation, spatial, 1), o.groups},
@@ -39,6 +40,8 @@ ConvBase::ConvBase(const char* name, int64_t spatial, int64_t in, int64_t out, c
   if (!o.bias) return;
   bias = Parameter(empty(out));
   init::uniform_(bias, -bound, bound);
+} catch (...) {
+  fail_as(name);
 }
 
 Tensor ConvBase::convolve(decltype(conv2d)* op, const Tensor& x) {

@@ -223,6 +223,7 @@ static std::string difference(const StateDict& mine, const StateDict& theirs, bo
   for (auto& [name, t] : mine) {
     const Tensor* from = theirs.find(name);
     if (!from) missing += tapir::format("{}\"{}\"", missing.empty() ? "" : ", ", name);
+    else if (!from->defined()) mismatch += tapir::format("\n\tundefined tensor for {}.", name);
     else if (!(from->shape() == t.shape()))
       mismatch += tapir::format(
           "\n\tsize mismatch for {}: copying a param with shape {} from checkpoint, the shape in current model is {}.",

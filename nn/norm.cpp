@@ -2,6 +2,7 @@
 
 #include "../core/checks.h"
 #include "../core/denormals.h"
+#include "../core/fail_as.h"
 #include "../core/modes.h"
 #include "../functional/checkpoint.h"
 #include "../ops/cast.h"
@@ -13,7 +14,7 @@
 
 namespace tapir::inline v0::nn {
 
-BatchNormBase::BatchNormBase(const char* name, int64_t n, const BatchNormOptions& o) : num_features(n), options(o) {
+BatchNormBase::BatchNormBase(const char* name, int64_t n, const BatchNormOptions& o) try : num_features(n), options(o) {
   check(n > 0, "[{}] expected num_features above 0, got {}", name, n);
   check(o.eps >= 0, "[{}] expected eps of at least 0, got {}", name, o.eps);
   check(!o.momentum || (*o.momentum >= 0 && *o.momentum <= 1), "[{}] expected momentum in [0, 1], got {}", name,
@@ -22,6 +23,8 @@ BatchNormBase::BatchNormBase(const char* name, int64_t n, const BatchNormOptions
   if (o.affine && o.bias) bias = Parameter(zeros(n));
   if (o.track_running_stats)
     running_mean = zeros(n), running_var = ones(n), num_batches_tracked = full({}, 0, {.dtype = kInt64});
+} catch (...) {
+  fail_as(name);
 }
 
 Tensor BatchNormBase::normalize(const Tensor& x) {
@@ -72,12 +75,14 @@ static void check_shape(const char* name, const Shape& shape) {
   for (int64_t n : shape) check(n >= 0, "[{}] expected a normalized_shape of sizes of at least 0, got {}", name, shape);
 }
 
-LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions& o) : normalized_shape(shape), options(o) {
+LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions& o) try : normalized_shape(shape), options(o) {
   check_shape("LayerNorm", shape);
   check(o.eps >= 0, "[LayerNorm] expected eps of at least 0, got {}", o.eps);
   if (!o.elementwise_affine) return;
   weight = Parameter(ones(shape));
   if (o.bias) bias = Parameter(zeros(shape));
+} catch (...) {
+  fail_as("LayerNorm");
 }
 Tensor LayerNorm::forward(const Tensor& x) {
   return layer_norm(x, normalized_shape, {.weight = weight, .bias = bias, .eps = options.eps});
@@ -87,7 +92,7 @@ std::string LayerNorm::extra_repr() {
                        bool_text(options.elementwise_affine), bool_text(bias.defined()));
 }
 
-GroupNorm::GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& o)
+GroupNorm::GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& o) try
     : num_groups(groups), num_channels(channels), options(o) {
   check_count("GroupNorm", "num_channels", channels, 1);
   check(groups > 0 && channels % groups == 0, "[GroupNorm] num_channels must be divisible by num_groups, got {} and {}",
@@ -95,6 +100,8 @@ GroupNorm::GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& o
   check(o.eps >= 0, "[GroupNorm] expected eps of at least 0, got {}", o.eps);
   if (o.affine) weight = Parameter(ones(channels));
   if (o.affine && o.bias) bias = Parameter(zeros(channels));
+} catch (...) {
+  fail_as("GroupNorm");
 }
 Tensor GroupNorm::forward(const Tensor& x) {
   return group_norm(x, num_groups, {.weight = weight, .bias = bias, .eps = options.eps});
@@ -104,10 +111,12 @@ std::string GroupNorm::extra_repr() {
                        bool_text(options.affine), bool_text(bias.defined()));
 }
 
-RMSNorm::RMSNorm(const Shape& shape, const RMSNormOptions& o) : normalized_shape(shape), options(o) {
+RMSNorm::RMSNorm(const Shape& shape, const RMSNormOptions& o) try : normalized_shape(shape), options(o) {
   check_shape("RMSNorm", shape);
   check(!o.eps || *o.eps >= 0, "[RMSNorm] expected eps of at least 0, got {}", o.eps.value_or(0));
   if (o.elementwise_affine) weight = Parameter(ones(shape));
+} catch (...) {
+  fail_as("RMSNorm");
 }
 Tensor RMSNorm::forward(const Tensor& x) {
   return rms_norm(x, normalized_shape, {.weight = weight, .eps = options.eps});

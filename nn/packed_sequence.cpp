@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "../core/fail_as.h"
 #include "../ops/create.h"
 #include "../ops/indexing.h"
 #include "../ops/shape.h"
@@ -111,7 +112,7 @@ PaddedSequence pad_packed_sequence(const PackedSequence& packed, const PadOption
   return out;
 }
 
-Tensor pad_sequence(const std::vector<Tensor>& sequences, const PadOptions& o) {
+Tensor pad_sequence(const std::vector<Tensor>& sequences, const PadOptions& o) try {
   constexpr const char* name = "pad_sequence";
   check(!sequences.empty(), "[{}] expected at least one sequence, got none", name);
   int64_t steps = o.total_length.value_or(0);
@@ -126,12 +127,16 @@ Tensor pad_sequence(const std::vector<Tensor>& sequences, const PadOptions& o) {
     padded.push_back(cat({s, full(rest, o.padding_value, {.dtype = s.dtype(), .device = s.device()})}));
   }
   return stack(padded, o.batch_first ? 0 : 1);
+} catch (...) {
+  fail_as("pad_sequence");
 }
 
-PackedSequence pack_sequence(const std::vector<Tensor>& sequences, bool enforce_sorted) {
+PackedSequence pack_sequence(const std::vector<Tensor>& sequences, bool enforce_sorted) try {
   Numbers lengths;
   for (const Tensor& s : sequences) lengths.push_back(s.defined() && s.dim() > 0 ? s.size(0) : 0);
   return pack_padded_sequence(pad_sequence(sequences), lengths, {.enforce_sorted = enforce_sorted});
+} catch (...) {
+  fail_as("pack_sequence");
 }
 
 }  // namespace tapir::inline v0::nn

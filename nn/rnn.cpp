@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "../core/backend.h"
+#include "../core/fail_as.h"
 #include "../ops/create.h"
 #include "../ops/dropout.h"
 #include "../ops/indexing.h"
@@ -41,7 +42,7 @@ void check_tensor_type(const std::string& name, const char* what, const Tensor& 
 
 }  // namespace
 
-RNNBase::RNNBase(RnnOp op, int64_t input, int64_t hidden, const LSTMOptions& o)
+RNNBase::RNNBase(RnnOp op, int64_t input, int64_t hidden, const LSTMOptions& o) try
     : op(op), input_size(input), hidden_size(hidden), num_layers(o.num_layers), proj_size(o.proj_size), bias(o.bias),
       batch_first(o.batch_first), bidirectional(o.bidirectional), dropout(o.dropout) {
   const char* name = name_of(op);
@@ -58,6 +59,8 @@ RNNBase::RNNBase(RnnOp op, int64_t input, int64_t hidden, const LSTMOptions& o)
       for (int i = 0; bias && i < 2; ++i) weights.push_back(weight(wide, hidden));
       if (proj_size > 0) weights.push_back(weight({out, hidden}, hidden));
     }
+} catch (...) {
+  fail_as(name_of(op));
 }
 
 std::string RNNBase::weight_name(size_t i) const {
@@ -215,12 +218,14 @@ LSTM::Packed LSTM::forward(const PackedSequence& input, const LSTMState& state) 
   return {output, s};
 }
 
-RNNCellBase::RNNCellBase(RnnOp op, int64_t input, int64_t hidden, bool bias)
+RNNCellBase::RNNCellBase(RnnOp op, int64_t input, int64_t hidden, bool bias) try
     : op(op), input_size(input), hidden_size(hidden) {
   check_sizes(name_of(op) + std::string("Cell"), input, hidden);
   const int64_t wide = gates_of(op) * hidden;
   weight_ih = weight({wide, input}, hidden), weight_hh = weight({wide, hidden}, hidden);
   if (bias) bias_ih = weight(wide, hidden), bias_hh = weight(wide, hidden);
+} catch (...) {
+  fail_as((name_of(op) + std::string("Cell")).c_str());
 }
 std::string RNNCellBase::extra_repr() {
   std::string s = tapir::format("{}, {}", input_size, hidden_size);

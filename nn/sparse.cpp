@@ -1,12 +1,13 @@
 #include "sparse.h"
 
+#include "../core/fail_as.h"
 #include "../core/modes.h"
 #include "init.h"
 
 namespace tapir::inline v0::nn {
 
 /// A table of normal numbers; the row of padding_idx, which is made to count from the front, is zero.
-static Parameter make_table(const char* name, int64_t rows, int64_t dim, std::optional<int64_t>& padding_idx) {
+static Parameter make_table(const char* name, int64_t rows, int64_t dim, std::optional<int64_t>& padding_idx) try {
   check(rows >= 0 && dim >= 0, "[{}] expected sizes of at least 0, got num_embeddings {} and embedding_dim {}", name,
         rows, dim);
   if (padding_idx) {
@@ -19,6 +20,8 @@ static Parameter make_table(const char* name, int64_t rows, int64_t dim, std::op
   NoGrad guard;
   if (padding_idx) weight.select(0, *padding_idx).zero_();
   return weight;
+} catch (...) {
+  fail_as(name);
 }
 template <class O> static std::string norm_text(const O& o) {
   std::string s;

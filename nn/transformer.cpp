@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "../core/checks.h"
+#include "../core/fail_as.h"
 #include "../ops/activation.h"
 #include "../ops/arithmetic.h"
 #include "../ops/create.h"
@@ -45,10 +46,13 @@ TransformerLayerOptions layer_options(const TransformerOptions& o) {
 
 }  // namespace
 
-TransformerEncoderLayer::TransformerEncoderLayer(int64_t d, int64_t heads, const TransformerLayerOptions& o)
+TransformerEncoderLayer::TransformerEncoderLayer(int64_t d, int64_t heads, const TransformerLayerOptions& o) try
     : gelu(is_gelu("TransformerEncoderLayer", o)), norm_first(o.norm_first), self_attn(attention(d, heads, o)),
       linear1(d, o.dim_feedforward, {.bias = o.bias}), linear2(o.dim_feedforward, d, {.bias = o.bias}),
-      norm1(norm(d, o)), norm2(norm(d, o)), dropout(o.dropout), dropout1(o.dropout), dropout2(o.dropout) {}
+      norm1(norm(d, o)), norm2(norm(d, o)), dropout(o.dropout), dropout1(o.dropout), dropout2(o.dropout) {
+} catch (...) {
+  fail_as("TransformerEncoderLayer");
+}
 
 Tensor TransformerEncoderLayer::forward(const Tensor& src, const EncoderMasks& m) {
   const auto attend = [&](const Tensor& x) {
@@ -63,11 +67,14 @@ Tensor TransformerEncoderLayer::forward(const Tensor& src, const EncoderMasks& m
   return norm2(add(x, feed(x)));
 }
 
-TransformerDecoderLayer::TransformerDecoderLayer(int64_t d, int64_t heads, const TransformerLayerOptions& o)
+TransformerDecoderLayer::TransformerDecoderLayer(int64_t d, int64_t heads, const TransformerLayerOptions& o) try
     : gelu(is_gelu("TransformerDecoderLayer", o)), norm_first(o.norm_first), self_attn(attention(d, heads, o)),
       multihead_attn(attention(d, heads, o)), linear1(d, o.dim_feedforward, {.bias = o.bias}),
       linear2(o.dim_feedforward, d, {.bias = o.bias}), norm1(norm(d, o)), norm2(norm(d, o)), norm3(norm(d, o)),
-      dropout(o.dropout), dropout1(o.dropout), dropout2(o.dropout), dropout3(o.dropout) {}
+      dropout(o.dropout), dropout1(o.dropout), dropout2(o.dropout), dropout3(o.dropout) {
+} catch (...) {
+  fail_as("TransformerDecoderLayer");
+}
 
 Tensor TransformerDecoderLayer::forward(const Tensor& tgt, const Tensor& memory, const DecoderMasks& m) {
   const auto attend = [&](const Tensor& x) {
@@ -104,11 +111,13 @@ Tensor TransformerDecoder::forward(const Tensor& tgt, const Tensor& memory, cons
   return norm ? (*norm)(x) : x;
 }
 
-Transformer::Transformer(int64_t d, int64_t heads, const TransformerOptions& o)
+Transformer::Transformer(int64_t d, int64_t heads, const TransformerOptions& o) try
     : encoder(TransformerEncoderLayer(d, heads, layer_options(o)), o.num_encoder_layers, norm(d, layer_options(o))),
       decoder(TransformerDecoderLayer(d, heads, layer_options(o)), o.num_decoder_layers, norm(d, layer_options(o))) {
   for (Tensor& p : parameters())
     if (p.dim() > 1) init::xavier_uniform_(p);
+} catch (...) {
+  fail_as("Transformer");
 }
 Tensor Transformer::forward(const Tensor& src, const Tensor& tgt, const TransformerMasks& m) {
   check(src.dim() == tgt.dim() && (src.dim() == 2 || src.dim() == 3) && src.size(-1) == tgt.size(-1),

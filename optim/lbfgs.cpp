@@ -5,6 +5,7 @@
 
 #include "../core/checks.h"
 #include "../core/denormals.h"
+#include "../core/fail_as.h"
 #include "../core/modes.h"
 #include "../ops/arithmetic.h"
 #include "../ops/cast.h"
@@ -264,7 +265,7 @@ StateDict LBFGS::state_dict() const {
   return out;
 }
 
-void LBFGS::load_state_dict(const StateDict& state) {
+void LBFGS::load_state_dict(const StateDict& state) try {
   State s;
   int64_t count = 0;
   for (const Tensor& p : groups_[0].params) count += p.numel();
@@ -292,6 +293,8 @@ void LBFGS::load_state_dict(const StateDict& state) {
   } else check(s.n_iter == 0, "[LBFGS] expected state.0.d beside state.0.n_iter {}", s.n_iter);
   Optimizer::load_state_dict(state);
   state_ = std::move(s);
+} catch (...) {
+  fail_as("LBFGS");
 }
 
 }  // namespace tapir::inline v0::optim

@@ -12,6 +12,7 @@
 namespace tapir::inline v0::optim {
 
 LRScheduler::LRScheduler(const char* name, Optimizer& optimizer) : name_(name), optimizer_(&optimizer) {
+  check(optimizer.num_groups() > 0, "[{}] expected an optimizer with parameters, got one that was moved from", name);
   for (int64_t g = 0; g < optimizer.num_groups(); ++g) base_.push_back(optimizer.initial_lr(g));
 }
 
@@ -93,7 +94,7 @@ void LRScheduler::load_state_dict(const StateDict& state) {
   const double saved = saved_number(name_, state, "last_epoch");
   check(saved >= -1 && saved < 0x1p53 &&
             saved == std::floor(saved),  // a part of SequentialLR that has not begun is at -1
-        "[{}] expected last_epoch of at least -1, got {}", name_, saved);
+        "[{}] expected a whole last_epoch from -1 to 2^53 - 1, got {}", name_, saved);
   const auto epoch = int64_t(saved);
   for (auto& [key, value] : numbers()) {
     values.push_back(saved_number(name_, state, key));

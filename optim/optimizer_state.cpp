@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "../core/checks.h"
+#include "../core/fail_as.h"
 #include "../core/modes.h"
 #include "../ops/cast.h"
 #include "../ops/create.h"
@@ -45,12 +46,14 @@ int64_t number_in(std::string_view entry, std::string_view prefix) {
 
 }  // namespace
 
-double saved_number(const char* op, const StateDict& state, const std::string& entry) {
+double saved_number(const char* op, const StateDict& state, const std::string& entry) try {
   const Tensor& x = state.at(entry);
   check(x.defined() && x.numel() == 1, "[{}] expected one number in {}, got {}", op, entry, x);
   const double value = x.item<double>();
   check(!std::isnan(value), "[{}] expected a number in {}, got nan", op, entry);
   return value;
+} catch (...) {
+  fail_as(op);
 }
 
 std::vector<std::pair<std::string, std::string>> Optimizer::text_options(int64_t group) const {

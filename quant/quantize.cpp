@@ -32,11 +32,11 @@ void refuse_float8(const char* op, Module& model, const std::vector<std::string>
             op, name);
 }
 /// f(name, module) for every module that nothing stands in the place of yet. ValueError for a name in `skip` that nothing has.
-template <class F> void for_modules(Module& model, const std::vector<std::string>& skip, F&& f) {
+template <class F> void for_modules(const char* op, Module& model, const std::vector<std::string>& skip, F&& f) {
   const auto all = model.named_modules();
   for (const std::string& s : skip)
     check(std::any_of(all.begin(), all.end(), [&](auto& m) { return skipped(m.first, {s}); }),
-          "[quant] expected names of modules in skip, got {}", s);
+          "[{}] expected names of modules in skip, got {}", op, s);
   for (auto& [name, m] : all)
     if (!skipped(name, skip) && !nn::replaced_by(*m)) f(name, *m);
 }
@@ -167,7 +167,7 @@ void fold(Module& layer, nn::BatchNormBase& norm) {
 
 void quantize_dynamic_(Module& model, const DynamicOptions& o) {
   refuse_float8("quantize_dynamic", model, o.skip);
-  for_modules(model, o.skip, [&](const std::string&, Module& m) {
+  for_modules("quantize_dynamic", model, o.skip, [&](const std::string&, Module& m) {
     if (replace_linear<DynamicLinear>(m)) return;
     if (auto* lstm = exactly<Lstm>(m)) {
       DynamicLSTM other(taken(*lstm));
@@ -182,14 +182,14 @@ void quantize_weights_(Module& model, const WeightsOptions& o) {
   refuse_float8("quantize_weights", model, o.skip);
   check(o.bits == 8 || o.bits == 4, "[quantize_weights] expected 8 or 4 bits, got {}", o.bits);
   const WeightOptions of_layer{o.bits, o.group};
-  for_modules(model, o.skip, [&](const std::string& name, Module& m) {
+  for_modules("quantize_weights", model, o.skip, [&](const std::string& name, Module& m) {
     const Tensor w = linear_weight(m);
     const int64_t group = o.group ? o.group : o.bits == 4 ? 64 : 1;
     check(!w.defined() || (group > 0 && w.size(1) % group == 0),
           "[quantize_weights] expected a group that divides the {} inputs of {}, got {}: skip it, or choose another",
           w.defined() ? w.size(1) : 0, name, group);
   });
-  for_modules(model, o.skip, [&](const std::string&, Module& m) {
+  for_modules("quantize_weights", model, o.skip, [&](const std::string&, Module& m) {
     auto* table = o.embeddings ? exactly<nn::Embedding>(m) : nullptr;
     if (replace_linear<WeightOnlyLinear>(m, of_layer) || !table) return;
     nn::replace<Tensor(Tensor)>(m, Embedding(table->weight));
@@ -199,7 +199,7 @@ void quantize_weights_(Module& model, const WeightsOptions& o) {
 
 int64_t float8_training_(Module& model, const Float8Options& o) {
   int64_t replaced = 0;
-  for_modules(model, o.skip, [&](const std::string&, Module& m) {
+  for_modules("float8_training", model, o.skip, [&](const std::string&, Module& m) {
     replaced += replace_by_float8<nn::Linear, Float8Linear>(m) || replace_by_float8<nn::Conv1D, Float8Conv1D>(m);
   });
   return replaced;
@@ -211,7 +211,7 @@ int64_t fold_batch_norm_(Module& model, const Tensor& example) {
   Flow flow;
   std::vector<std::pair<Module*, int64_t>> hooks;
   std::vector<nn::BatchNormBase*> norms;
-  for_modules(model, {}, [&](const std::string&, Module& m) {
+  for_modules("fold_batch_norm", model, {}, [&](const std::string&, Module& m) {
     Module* at = &m;
     const auto watch = [&flow, at](Module&, std::vector<Tensor>& in, std::vector<Tensor>& out) {
       if (out.empty()) flow.inputs.push_back({at, in[0]});
@@ -242,7 +242,7 @@ void prepare_(Module& model, const Tensor& example, const StaticOptions& o) {
   refuse_float8("prepare", model, o.skip);
   if (example.defined()) fold_batch_norm_(model, example);
   model.eval();
-  for_modules(model, o.skip, [&](const std::string&, Module& m) {
+  for_modules("prepare", model, o.skip, [&](const std::string&, Module& m) {
     if (!pads_with_zeros(m)) return;
     observe<nn::Linear>(m, o.activations) || observe<nn::Conv1d>(m, o.activations) ||
         observe<nn::Conv2d>(m, o.activations) || observe<nn::Conv3d>(m, o.activations);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "../core/checks.h"
+#include "../core/fail_as.h"
 
 namespace tapir::inline v0::train {
 
@@ -32,7 +33,7 @@ StateDict EarlyStopping::state_dict() const {
   return out;
 }
 
-void EarlyStopping::load_state_dict(const StateDict& state) {
+void EarlyStopping::load_state_dict(const StateDict& state) try {
   check_names("EarlyStopping", state);
   const auto one = [&](const char* name) -> const Tensor& {
     const Tensor& x = state.at(name);
@@ -51,6 +52,8 @@ void EarlyStopping::load_state_dict(const StateDict& state) {
   check_count("EarlyStopping", "best_epoch", best_epoch, -1), check_count("EarlyStopping", "epochs", epochs);
   check_count("EarlyStopping", "waited", waited);
   best_ = best, best_epoch_ = best_epoch, epochs_ = epochs, waited_ = waited;
+} catch (...) {
+  fail_as("EarlyStopping");
 }
 
 }  // namespace tapir::inline v0::train

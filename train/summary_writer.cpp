@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "../core/checks.h"
+#include "../core/fail_as.h"
 #include "../core/held_signals.h"
 #include "../core/modes.h"
 #include "../io/file.h"
@@ -133,6 +134,7 @@ void SummaryWriter::add_scalar(std::string_view tag, double value, int64_t step)
 
 void SummaryWriter::add_histogram(std::string_view tag, const Tensor& values, int64_t step, int64_t bins) {
   check(bins > 0, "[SummaryWriter] expected bins above 0, got {}", bins);
+  check(values.defined(), "[SummaryWriter] expected values, got an undefined tensor");
   NoGrad guard;
   Tensor x = values.detach().cpu().to(kFloat64).flatten();
   x = masked_select(x, isfinite(x));
@@ -154,13 +156,15 @@ void SummaryWriter::add_histogram(std::string_view tag, const Tensor& values, in
                                                         packed_field(7, counts)));
 }
 
-void SummaryWriter::add_image(std::string_view tag, const Tensor& image, int64_t step) {
+void SummaryWriter::add_image(std::string_view tag, const Tensor& image, int64_t step) try {
   const std::string png = io::encode_png(image);
   const bool planes = image.dim() == 3;
   write_value(step,
               tag_field(tag) +
                   bytes_field(4, int_field(1, image.size(planes ? 1 : 0)) + int_field(2, image.size(planes ? 2 : 1)) +
                                      int_field(3, planes ? image.size(0) : 1) + bytes_field(4, png)));
+} catch (...) {
+  fail_as("SummaryWriter");
 }
 
 void SummaryWriter::add_text(std::string_view tag, std::string_view text, int64_t step) {

@@ -22,7 +22,7 @@
 
 namespace tapir::inline v0 {
 
-Tensor rrelu(const Tensor& x, const RreluOptions& o) {
+Tensor rrelu(const Tensor& x, const RreluOptions& o) try {
   check_defined("rrelu", "x", x);
   check(is_floating(x.dtype()), "[rrelu] expected a floating-point dtype, got {}", x);
   check(o.lower <= o.upper, "[rrelu] lower bound should be less than or equal to the upper bound, got {} and {}",
@@ -35,6 +35,8 @@ Tensor rrelu(const Tensor& x, const RreluOptions& o) {
     slope = where(gt(x, 0), 1, uniform_(drawn, o.lower, o.upper));
   }
   return mul(x, slope);
+} catch (...) {
+  fail_as("rrelu");
 }
 
 Tensor gumbel_softmax(const Tensor& logits, const GumbelSoftmaxOptions& o) {

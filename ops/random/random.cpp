@@ -65,64 +65,64 @@ static RandomParams coin(const char* op, double p) {
   return {.op = RandomOp::Bernoulli, .a = p};
 }
 
-static Tensor like(const Tensor& x, const LikeOptions& o) {
+static Tensor like(const char* op, const Tensor& x, const LikeOptions& o) try {
   return empty_like(x, {.dtype = o.dtype, .device = o.device, .memory_format = o.memory_format});
+} catch (...) {
+  fail_as(op);
 }
 
 Tensor rand(const Shape& shape, const TensorOptions& o) {
   const RandomParams params = uniform("rand", o.dtype.value_or(kFloat32), 0, 1);
-  return drawn("rand", empty(shape, {.dtype = o.dtype, .device = o.device}), o.requires_grad, params);
+  return drawn("rand", empty("rand", shape, {.dtype = o.dtype, .device = o.device}), o.requires_grad, params);
 }
 Tensor randn(const Shape& shape, const TensorOptions& o) {
   const RandomParams params = normal("randn", o.dtype.value_or(kFloat32), 0, 1);
-  return drawn("randn", empty(shape, {.dtype = o.dtype, .device = o.device}), o.requires_grad, params);
+  return drawn("randn", empty("randn", shape, {.dtype = o.dtype, .device = o.device}), o.requires_grad, params);
 }
 Tensor normal(double mean, double std, const Shape& shape, const TensorOptions& o) {
   const RandomParams params = normal("normal", o.dtype.value_or(kFloat32), mean, std);
-  return drawn("normal", empty(shape, {.dtype = o.dtype, .device = o.device}), o.requires_grad, params);
+  return drawn("normal", empty("normal", shape, {.dtype = o.dtype, .device = o.device}), o.requires_grad, params);
 }
 Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& o) {
   const DType dtype = o.dtype.value_or(kInt64);
   const RandomParams params = integers("randint", dtype, low, high);
-  return drawn("randint", empty(shape, {.dtype = dtype, .device = o.device}), o.requires_grad, params);
+  return drawn("randint", empty("randint", shape, {.dtype = dtype, .device = o.device}), o.requires_grad, params);
 }
-Tensor randperm(int64_t n, const TensorOptions& o) try {
+Tensor randperm(int64_t n, const TensorOptions& o) {
   check(n >= 0, "[randperm] expected n to be at least 0, got {}", n);
   const DType dtype = o.dtype.value_or(kInt64);
   if (n > 0) check_fits("randperm", n - 1, dtype);
-  return drawn("randperm", empty(n, {.dtype = dtype, .device = o.device}), o.requires_grad,
+  return drawn("randperm", empty("randperm", n, {.dtype = dtype, .device = o.device}), o.requires_grad,
                {.op = RandomOp::Permutation});
-} catch (...) {
-  fail_as("randperm");
 }
 
 Tensor rand_like(const Tensor& x, const LikeOptions& o) {
   check_defined("rand_like", "x", x);
   const RandomParams params = uniform("rand_like", o.dtype.value_or(x.dtype()), 0, 1);
-  return drawn("rand_like", like(x, o), o.requires_grad, params);
+  return drawn("rand_like", like("rand_like", x, o), o.requires_grad, params);
 }
 Tensor randn_like(const Tensor& x, const LikeOptions& o) {
   check_defined("randn_like", "x", x);
   const RandomParams params = normal("randn_like", o.dtype.value_or(x.dtype()), 0, 1);
-  return drawn("randn_like", like(x, o), o.requires_grad, params);
+  return drawn("randn_like", like("randn_like", x, o), o.requires_grad, params);
 }
 Tensor randint_like(const Tensor& x, int64_t low, int64_t high, const LikeOptions& o) {
   check_defined("randint_like", "x", x);
   const RandomParams params = integers("randint_like", o.dtype.value_or(x.dtype()), low, high);
-  return drawn("randint_like", like(x, o), o.requires_grad, params);
+  return drawn("randint_like", like("randint_like", x, o), o.requires_grad, params);
 }
 
 Tensor bernoulli(const Tensor& p) {
   check_defined("bernoulli", "p", p);
   check(is_floating(p.dtype()), "[bernoulli] expected probabilities of floating point dtype, got {}", p);
-  Tensor y = empty_like(p);
+  Tensor y = like("bernoulli", p, {});
   draw("bernoulli", y, {.op = RandomOp::BernoulliTensor}, p);
   return record("bernoulli", y, {p}, [](const Tensor& g) { return Grads{zeros_like(g)}; });
 }
 Tensor bernoulli(const Tensor& x, double p) {
   check_defined("bernoulli", "x", x);
   const RandomParams params = coin("bernoulli", p);
-  return drawn("bernoulli", empty_like(x), false, params);
+  return drawn("bernoulli", like("bernoulli", x, {}), false, params);
 }
 
 Tensor& uniform_(Tensor& self, double from, double to) {

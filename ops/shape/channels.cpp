@@ -61,7 +61,7 @@ Tensor pixel_unshuffle(const Tensor& x, int64_t r) {
       {checked_mul("pixel_unshuffle", channels, checked_mul("pixel_unshuffle", r, r)), height / r, width / r});
 }
 
-Tensor local_response_norm(const Tensor& x, int64_t size, const LocalResponseNormOptions& o) {
+Tensor local_response_norm(const Tensor& x, int64_t size, const LocalResponseNormOptions& o) try {
   check_defined("local_response_norm", "x", x);
   check(x.dim() > 2, "[local_response_norm] expected 3D or higher dimensionality input, got {}", x);
   check(size > 0, "[local_response_norm] expected a size above 0, got {}", size);
@@ -70,6 +70,8 @@ Tensor local_response_norm(const Tensor& x, int64_t size, const LocalResponseNor
   const Tensor rows = reshape(mul(x, x), {samples, 1, channels, x.numel() / (samples * channels)});
   const Tensor means = avg_pool2d(pad(rows, {0, 0, size / 2, (size - 1) / 2}), {size, 1}, {.stride = 1});
   return div(x, reshape(pow(add(mul(means, o.alpha), o.k), o.beta), x.shape()));
+} catch (...) {
+  fail_as("local_response_norm");
 }
 
 }  // namespace tapir::inline v0

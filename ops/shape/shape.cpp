@@ -153,6 +153,7 @@ Tensor squeeze(const Tensor& x, const Dims& dims) {
 Tensor unsqueeze(const Tensor& x, int64_t dim) {
   check_defined("unsqueeze", "x", x);
   dim = wrap_dim("unsqueeze", dim, x.dim() + 1);
+  check(x.dim() < kMaxRank, "[unsqueeze] expected at most {} dimensions, got {}", kMaxRank, x.dim() + 1);
   Shape shape = x.shape(), strides = x.strides();
   strides.insert(dim, dim < x.dim() ? x.strides()[dim] * x.shape()[dim] : 1);
   shape.insert(dim, 1);

@@ -203,6 +203,7 @@ Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
   TAPIR_AUTOCAST(stack, tensors, dim);
   check(!tensors.empty(), "[stack] expected a non-empty list of Tensors");
   dim = wrap_dim("stack", dim, tensors[0].dim() + 1);
+  check(tensors[0].dim() < kMaxRank, "[stack] expected at most {} dimensions, got {}", kMaxRank, tensors[0].dim() + 1);
   std::vector<Tensor> parts;
   parts.reserve(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {

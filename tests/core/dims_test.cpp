@@ -12,7 +12,7 @@ TEST_CASE("dims hold up to 16 numbers") {
   CHECK(Dims(4).str() == "(4,)");
   CHECK(Dims{2, -3, 4}.str() == "(2, -3, 4)");
   CHECK(Dims::filled(16, 1).size() == 16);
-  CHECK(message_of<ValueError>([] { Dims::filled(17, 1); }) == "[shape] expected at most 16 dimensions, got 17");
+  CHECK(message_of<ValueError>([] { Dims::filled(17, 1); }) == "[Shape] expected at most 16 dimensions, got 17");
   CHECK_THROWS_AS(Dims(std::vector<int64_t>(17, 2)), ValueError);
   Dims d{1, 2, 3};
   d.insert(1, 9);
