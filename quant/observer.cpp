@@ -161,13 +161,16 @@ QuantizationParams Observer::calculate_qparams() {
   low = clamp(low, {}, Scalar(0.0)), high = clamp(high, Scalar(0.0));
   check(all(logical_and(isfinite(low), isfinite(high))).item<bool>(),
         "[Observer] expected finite values, got an infinity");
+  const Tensor width = options.symmetric ? maximum(neg(low), high) : sub(high, low);
+  check(all(isfinite(width)).item<bool>(), "[Observer] expected a range whose width float32 can hold, got [{}, {}]",
+        amin(low).item(), amax(high).item());
   QuantizationParams q;
   if (options.symmetric) {
-    q.scale = clamp(div(maximum(neg(low), high), (most - least) / 2), Scalar(options.eps));
+    q.scale = clamp(div(width, (most - least) / 2), Scalar(options.eps));
     q.zero_point = tapir::to(zeros_like(q.scale), kInt32);
     if (bytes) q.zero_point = add(q.zero_point, 128);
   } else {
-    q.scale = clamp(div(sub(high, low), most - least), Scalar(options.eps));
+    q.scale = clamp(div(width, most - least), Scalar(options.eps));
     q.zero_point = tapir::to(clamp(sub(least, round(div(low, q.scale))), Scalar(least), Scalar(most)), kInt32);
   }
   return q;
