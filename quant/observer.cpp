@@ -128,6 +128,9 @@ void Observer::add_to_histogram(const Tensor& x, const Tensor& low, const Tensor
   const Interval now{low.item(), high.item()}, before{min_val.item(), max_val.item()};
   check(std::isfinite(now.low) && std::isfinite(now.high), "[Observer] expected finite values, got [{}, {}]", now.low,
         now.high);
+  check(std::isfinite(float((now.high - now.low) * double(options.bins))),
+        "[Observer] expected a range whose width, times the {} bins, float32 can hold, got [{}, {}]", options.bins,
+        now.low, now.high);
   std::vector<double> bins = numbers(histc(x, options.bins, {.min = now.low, .max = now.high}));
   if (before.low <= before.high) {
     const std::vector<double> old = numbers(histogram);

@@ -469,8 +469,9 @@ TEST_CASE("an observer refuses a range whose width float32 cannot hold") {
   using quant::Range;
   for (const Range range : {Range::MinMax, Range::MovingAverage, Range::Histogram, Range::PerChannel}) {
     quant::Observer observer({.range = range});
-    observer(tensor({{-3e38f, 3e38f}}));
-    CHECK(error_of([&] { observer.calculate_qparams(); }).find("[Observer] expected a range") == 0);
+    CHECK(error_of([&] {
+            observer(tensor({{-3e38f, 3e38f}})), observer.calculate_qparams();
+          }).find("[Observer] expected a range") == 0);
   }
   quant::Observer symmetric({.range = Range::MinMax, .symmetric = true});
   symmetric(tensor({-3e38f, 3e38f}));
