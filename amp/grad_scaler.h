@@ -19,10 +19,12 @@ struct GradScalerOptions {
 ///     scaler.scale(loss).backward();
 ///     scaler.step(opt);
 ///     scaler.update();
-/// Scale, growth and what was found lie on the device: nothing here waits for it, but for what says so.
+/// It moves, as an optimizer does, and is not copied: two scalers of one optimizer would go apart. Scale, growth and what was found lie on the device: nothing here waits for it, but for what says so.
 class GradScaler {
  public:
   explicit GradScaler(const GradScalerOptions& options = {});
+  GradScaler(GradScaler&&) = default;
+  GradScaler& operator=(GradScaler&&) = default;
 
   /// loss times the scale, in the loss's dtype.
   Tensor scale(const Tensor& loss);

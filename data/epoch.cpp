@@ -323,7 +323,6 @@ static void prepare(EpochState& state, int64_t first) {
   const LoaderOptions& options = state.options;
   state.first = first;
   if (const int64_t shards = state.source->shards()) {
-    check(shards > 0, "[DataLoader] expected a number of shards above 0, got {}", shards);
     check(!options.shuffle && !options.sampler,
           "[DataLoader] expected no {} for an iterable dataset: the order is its own",
           options.shuffle ? "shuffle" : "sampler");

@@ -110,8 +110,11 @@ template <class D, class C> struct TypedSource final : BatchSource {
   }
   int64_t shards() override {
     if constexpr (!IterableDataset<D>) return 0;
-    else if constexpr (requires { dataset->shards(); }) return int64_t(dataset->shards());
-    else return 1;
+    else if constexpr (requires { dataset->shards(); }) {
+      const auto n = int64_t(dataset->shards());
+      check(n > 0, "[DataLoader] expected a number of shards above 0, got {}", n);
+      return n;
+    } else return 1;
   }
   SampleStream* open([[maybe_unused]] int64_t shard, [[maybe_unused]] int64_t epoch) override {
     if constexpr (IterableDataset<D>) return new TypedStream<D, C>(dataset, collate, shard, epoch);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numbers>
 
+#include "../core/fail_as.h"
 #include "../io/file.h"
 #include "../ops/embedding.h"
 #include "../ops/ops.h"
@@ -12,10 +13,14 @@
 
 namespace tapir::inline v0::data {
 
-Pixels::Pixels(const char* op, const Tensor& image) : keep(image) {
+static void check_image(const char* op, const Tensor& image) {
   check(image.defined() && image.dtype() == kUInt8 && image.dim() == 3 && (image.size(0) == 1 || image.size(0) == 3) &&
             image.device() == kCPU,
         "[{}] expected an image: uint8 (3, H, W) or (1, H, W) on the CPU, got {}", op, image);
+}
+
+Pixels::Pixels(const char* op, const Tensor& image) : keep(image) {
+  check_image(op, image);
   channels = image.size(0), height = image.size(1), width = image.size(2);
   const auto fits = [&] {
     return (channels == 1 || keep.stride(0) == 1) && (width == 1 || keep.stride(2) == channels);
@@ -149,8 +154,7 @@ ImagePart RandomResizedCrop::draw(int64_t h, int64_t w) const {
 }
 
 Tensor RandomResizedCrop::operator()(const Tensor& image) const {
-  check(image.defined() && image.dim() == 3 && image.numel() > 0,
-        "[RandomResizedCrop] expected an image (C, H, W), got {}", image);
+  check_image("RandomResizedCrop", image);
   check(size > 0, "[RandomResizedCrop] expected a size above 0, got {}", size);
   const ImagePart part = draw(image.size(1), image.size(2));
   return resize(crop(image, part.top, part.left, part.height, part.width), size, size, options);
@@ -166,11 +170,11 @@ Tensor RandomResizedCrop::read(const std::string& path, const DecodeOptions& dec
 }
 
 Tensor RandomHorizontalFlip::operator()(const Tensor& image) const {
-  check_probability("RandomHorizontalFlip", p);
+  check_probability("RandomHorizontalFlip", p), check_image("RandomHorizontalFlip", image);
   return Draw().uniform() < p ? hflip(image) : image;
 }
 Tensor RandomVerticalFlip::operator()(const Tensor& image) const {
-  check_probability("RandomVerticalFlip", p);
+  check_probability("RandomVerticalFlip", p), check_image("RandomVerticalFlip", image);
   return Draw().uniform() < p ? vflip(image) : image;
 }
 
@@ -179,6 +183,7 @@ Tensor ColorJitter::operator()(const Tensor& image) const {
   check(is_range(brightness) && is_range(contrast) && is_range(saturation) && hue >= 0 && hue <= 0.5,
         "[ColorJitter] expected ranges from 0 to 100000 (hue at most 0.5), got {}, {}, {} and {}", brightness, contrast,
         saturation, hue);
+  check_image("ColorJitter", image);
   Draw draw;
   int order[] = {0, 1, 2, 3};
   for (int64_t i = 3; i > 0; --i) std::swap(order[i], order[draw.below(i + 1)]);
@@ -197,6 +202,7 @@ Tensor RandAugment::operator()(const Tensor& image) const {
   check(num_ops >= 0 && num_ops <= 1000 && magnitude >= 0 && magnitude <= 30,
         "[RandAugment] expected num_ops from 0 to 1000 and a magnitude from 0 to 30, got {} and {}", num_ops,
         magnitude);
+  check_image("RandAugment", image);
   const auto m = float(magnitude);
   const auto part_of = [&](double whole) {  // as torch.linspace(0, whole, 31) gives it
     const float end = float(whole), step = end / 30;
@@ -293,32 +299,39 @@ double gamma(Draw& draw, double alpha) {
   }
 }
 
-double share(const char* op, Draw& draw, const Tensor& images, const Tensor& labels, double alpha) {
+/// What the labels of mixed images are made of. All that may be refused is, before a number is drawn.
+Tensor checked_labels(const char* op, const Tensor& images, const Tensor& labels, int64_t classes, double alpha) try {
   check(alpha > 0 && std::isfinite(alpha), "[{}] expected alpha above 0, got {}", op, alpha);
   check(images.defined() && labels.defined() && images.is_floating_point() && images.dim() >= 1 &&
             labels.dtype() == kInt64 && labels.dim() == 1 && labels.size(0) == images.size(0),
         "[{}] expected images of floats (N, ...) and labels of int64 (N,), got {} and {}", op, images, labels);
+  check(classes > 0, "[{}] expected a number of classes above 0, got {}", op, classes);
+  return one_hot(labels, classes).to(images.dtype());
+} catch (...) {
+  fail_as(op);
+}
+
+double share(Draw& draw, double alpha) {
   const double a = gamma(draw, alpha), b = gamma(draw, alpha);
   return a + b > 0 ? a / (a + b) : 0.5;
 }
 
-Tensor mixed_labels(const Tensor& labels, int64_t classes, double part, DType dtype) {
-  const Tensor hot = one_hot(labels, classes).to(dtype);
-  return hot * part + roll(hot, 1, 0) * (1 - part);
-}
+Tensor mixed(const Tensor& x, double part) { return x * part + roll(x, 1, 0) * (1 - part); }
 
 }  // namespace
 
 std::array<Tensor, 2> mixup(const Tensor& images, const Tensor& labels, int64_t classes, double alpha) {
+  const Tensor hot = checked_labels("mixup", images, labels, classes, alpha);
   Draw draw;
-  const double part = share("mixup", draw, images, labels, alpha);
-  return {images * part + roll(images, 1, 0) * (1 - part), mixed_labels(labels, classes, part, images.dtype())};
+  const double part = share(draw, alpha);
+  return {mixed(images, part), mixed(hot, part)};
 }
 
 std::array<Tensor, 2> cutmix(const Tensor& images, const Tensor& labels, int64_t classes, double alpha) {
-  Draw draw;
-  const double part = share("cutmix", draw, images, labels, alpha);
+  const Tensor hot = checked_labels("cutmix", images, labels, classes, alpha);
   check(images.dim() == 4, "[cutmix] expected images (N, C, H, W), got {}", images);
+  Draw draw;
+  const double part = share(draw, alpha);
   const int64_t h = images.size(2), w = images.size(3), y = draw.below(std::max<int64_t>(h, 1)),
                 x = draw.below(std::max<int64_t>(w, 1));
   const auto half_h = int64_t(double(h) * std::sqrt(1 - part) / 2),
@@ -332,7 +345,7 @@ std::array<Tensor, 2> cutmix(const Tensor& images, const Tensor& labels, int64_t
         .copy_(roll(images, 1, 0).narrow(2, top, height).narrow(3, left, width));
   const double kept =
       h * w > 0 ? 1 - double(std::max<int64_t>(height, 0) * std::max<int64_t>(width, 0)) / double(h * w) : 1;
-  return {out, mixed_labels(labels, classes, kept, images.dtype())};
+  return {out, mixed(hot, kept)};
 }
 
 }  // namespace transforms

@@ -10,7 +10,7 @@
 
 // Images are uint8 (C, H, W) tensors of 1 or 3 channels, best in the order of decoders (data/image.h), and stay so until
 // Normalize. Each transform is a value that is called: Compose{RandomCrop{32, 4}, RandomHorizontalFlip{}, Normalize{}}.
-// Random ones draw from the default generator, which a loader seeds for each sample.
+// Random ones draw from the default generator, which a loader seeds for each sample; what is refused has drawn nothing.
 namespace tapir::inline v0::data::transforms {
 
 enum class Interpolation : uint8_t { Nearest, Bilinear, Bicubic };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "../core/checks.h"
+
 namespace tapir::inline v0::io {
 
 namespace {
@@ -28,6 +30,9 @@ void flatten(const Value& value, const std::string& name, StateDict& out, int de
       const double v = value.to_double();
       return number(&v, kFloat64);
     }
+    case Kind::BigInt:
+      fail(ErrorKind::Value, "[to_state_dict] expected integers that int64 can hold, got {} under \"{}\"",
+           value.decimal(), name);
     case Kind::List:
     case Kind::Tuple:
       for (size_t i = 0; i < value.size(); ++i) flatten(value.items()[i], prefix + std::to_string(i), out, depth + 1);
@@ -143,11 +148,12 @@ const Value* Value::find(std::string_view key) const {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
   const bool digits = error == std::errc() && end == key.data() + key.size();
-  for (size_t i = 0; i < keys_.size(); ++i)
-    if (keys_[i].kind_ == Kind::Text ? keys_[i].text_ == key
-                                     : digits && keys_[i].kind_ == Kind::Int && keys_[i].integer_ == number)
-      return &items_[i];
-  return nullptr;
+  const Value* found = nullptr;  // under the integer, where no text follows
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    if (keys_[i].kind_ == Kind::Text && keys_[i].text_ == key) return &items_[i];
+    if (!found && digits && keys_[i].kind_ == Kind::Int && keys_[i].integer_ == number) found = &items_[i];
+  }
+  return found;
 }
 
 const Value& Value::operator[](std::string_view key) const {
@@ -186,6 +192,7 @@ StateDict to_state_dict(const Value& value) {
   check(value.kind() >= Value::Kind::List, "[to_state_dict] expected a dict or a list, got {}", value.kind_name());
   StateDict out;
   flatten(value, "", out, 0);
+  check_names("to_state_dict", out);  // of the keys 1 and "1", and of "a.b" beside "a" with "b" in it
   return out;
 }
 

@@ -67,7 +67,7 @@ class Value {
   const std::vector<Value>& keys() const { return need(Kind::Dict).keys_; }
 
   size_t size() const { return items_.size(); }
-  /// The value of a dict under that text or, in digits, that integer; null when there is none.
+  /// The value of a dict under that text or else, in digits, that integer; null when there is none.
   const Value* find(std::string_view key) const;
   /// The same; ValueError when there is none.
   const Value& operator[](std::string_view key) const;
@@ -109,7 +109,8 @@ struct Value::Item {
 };
 
 /// The tensors and numbers of a dict as one StateDict: what lies deeper has a dotted name ("state.0.exp_avg"), a number
-/// becomes a 0-dim tensor; texts, dtypes and None are left out. ValueError for what is no dict or list.
+/// becomes a 0-dim tensor; texts, dtypes and None are left out. ValueError for what is no dict or list, integers beyond int64, and two items of
+/// one name.
 StateDict to_state_dict(const Value& value);
 
 }  // namespace tapir::inline v0::io

@@ -139,13 +139,19 @@ std::pair<Tensor, Tensor> KVCache::append(int64_t i, const Tensor& k, const Tens
   };
   return {put(keys_[size_t(i)], k), put(values_[size_t(i)], v)};
 }
-void KVCache::reorder(const Tensor& rows) {
+void KVCache::reorder(const Tensor& rows) try {
   NoGrad guard;
+  const int64_t batch = keys_[0].size(0);
+  check(rows.defined() && is_integral(rows.dtype()) && rows.dim() == 1 && rows.size(0) == batch,
+        "[KVCache] expected the rows of {} sequences, integers ({}), got {}", batch, batch, rows);
+  index_select(arange(batch, {.device = rows.device()}), 0, rows);  // are they in range, also where nothing is held?
   for (auto* list : {&keys_, &values_})
     for (Tensor& x : *list) {
       Tensor held = narrow(x, 2, 0, count());
       held.copy_(index_select(held, 0, rows));
     }
+} catch (...) {
+  fail_as("KVCache");
 }
 Tensor causal_mask(int64_t past, int64_t queries, Device device) {
   check(past >= 0 && queries > 0 && past < int64_t(1) << 40,

@@ -46,7 +46,7 @@ class KVCache {
   /// k and v (B, H, T, D) go behind what layer i holds; all of them, as views, whose shapes are a program's own.
   std::pair<Tensor, Tensor> append(int64_t i, const Tensor& k, const Tensor& v);
   void clear();
-  /// Sequence b becomes what rows[b] was.
+  /// Sequence b becomes what rows[b] was: integers (B). ValueError for others, and rows out of range.
   void reorder(const Tensor& rows);
   /// Has nobody asked for the length, or appended and got views of it? Steps are then alike at all positions.
   bool replayable() const { return !asked_; }

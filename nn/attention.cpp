@@ -98,16 +98,22 @@ std::pair<Tensor, Tensor> attend(const Tensor& q, const Tensor& k, const Tensor&
   return {matmul(weights, v), weights};
 }
 
+/// embed_dim, once all options are checked: no weight is drawn before.
+int64_t checked_dim(int64_t embed, int64_t heads, const MultiheadAttentionOptions& o) {
+  check(embed > 0 && heads > 0, "[{}] expected embed_dim and num_heads above 0, got {} and {}", kName, embed, heads);
+  check(embed % heads == 0, "[{}] embed_dim must be divisible by num_heads, got {} and {}", kName, embed, heads);
+  check(o.dropout >= 0 && o.dropout <= 1, "[{}] expected dropout in [0, 1], got {}", kName, o.dropout);
+  const int64_t kdim = o.kdim.value_or(embed), vdim = o.vdim.value_or(embed);
+  check(kdim >= 0 && vdim >= 0, "[{}] expected kdim and vdim of at least 0, got {} and {}", kName, kdim, vdim);
+  return embed;
+}
+
 }  // namespace
 
 MultiheadAttention::MultiheadAttention(int64_t embed, int64_t heads, const MultiheadAttentionOptions& o) try
-    : embed_dim(embed), num_heads(heads), dropout(o.dropout), batch_first(o.batch_first),
+    : embed_dim(checked_dim(embed, heads, o)), num_heads(heads), dropout(o.dropout), batch_first(o.batch_first),
       add_zero_attn(o.add_zero_attn), out_proj(embed, embed, {.bias = o.bias}) {
-  check(embed > 0 && heads > 0, "[{}] expected embed_dim and num_heads above 0, got {} and {}", kName, embed, heads);
-  check(embed % heads == 0, "[{}] embed_dim must be divisible by num_heads, got {} and {}", kName, embed, heads);
-  check(dropout >= 0 && dropout <= 1, "[{}] expected dropout in [0, 1], got {}", kName, dropout);
   const int64_t kdim = o.kdim.value_or(embed), vdim = o.vdim.value_or(embed);
-  check(kdim >= 0 && vdim >= 0, "[{}] expected kdim and vdim of at least 0, got {} and {}", kName, kdim, vdim);
   if (kdim == embed && vdim == embed) in_proj_weight = xavier({3 * embed, embed});
   else
     q_proj_weight = xavier({embed, embed}), k_proj_weight = xavier({embed, kdim}),

@@ -126,8 +126,13 @@ void HookedCall::before(std::vector<Tensor>& inputs) {
 Replacement* HookedCall::replacement() const { return state_->extras.p->replacement.get(); }
 void HookedCall::after(std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) {
   const size_t n = outputs.size();
+  std::vector<bool> there;
+  for (const Tensor& y : outputs) there.push_back(y.defined());
   state_->extras.p->run(HookKind::Forward, inputs, outputs);
   check(outputs.size() == n, "[forward hook] expected {} outputs, got {}", int64_t(n), int64_t(outputs.size()));
+  for (size_t i = 0; i < n; ++i)
+    check(outputs[i].defined() || !there[i], "[forward hook] expected a tensor as output {}, got an undefined one",
+          int64_t(i));
   if (state_->backward) pass_through(outputs, state_->backward, false);
 }
 

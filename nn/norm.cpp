@@ -32,16 +32,21 @@ Tensor BatchNormBase::normalize(const Tensor& x) {
     if (Tensor y = instead(*this, x); y.defined()) return y;
   const bool tracked = running_mean.defined(), learning = training && tracked && !in_recomputation();
   const tapir::BatchNormOptions o{training || !tracked, options.momentum.value_or(1), options.eps};
-  if (learning) {
+  const auto count = [&] {  // once the batch is not refused
     NoGrad guard;
-    num_batches_tracked.add_(1);
-  }
+    if (learning) num_batches_tracked.add_(1);
+  };
   if (!learning && training) return batch_norm(x, {}, {}, weight, bias, o);  // in a checkpoint's second run
-  if (!learning || options.momentum) return batch_norm(x, running_mean, running_var, weight, bias, o);
+  if (!learning || options.momentum) {
+    const Tensor y = batch_norm(x, running_mean, running_var, weight, bias, o);
+    count();
+    return y;
+  }
   // The average over all batches: momentum 1 gives this batch's statistics, and the running ones go 1 / count of the way to them. The
   // count stays on the device: nothing here waits for it.
   Tensor mean = zeros_like(running_mean), var = zeros_like(running_var);
   const Tensor y = batch_norm(x, mean, var, weight, bias, o);
+  count();
   NoGrad guard;
   const Tensor part = reciprocal(tapir::to(num_batches_tracked, running_mean.dtype()));
   const tapir::detail::FlushDenormals flush(running_mean.dtype());  // as the kernel does

@@ -13,6 +13,8 @@ static void check_momentum(const char* name, const Optimizer& optimizer, const s
   check(optimizer.has_momentum(), "[{}] expected an optimizer with momentum or betas to cycle it, got {}", name,
         optimizer.name());
 }
+/// A momentum beyond what an optimizer can use, as of a scale that grows, is the nearest that it can: 0, or the highest of the schedule.
+static double usable_momentum(double m, double highest) { return m < 0 ? 0 : m >= 1 ? highest : m; }
 
 CyclicLR::CyclicLR(Optimizer& optimizer, const PerGroup& base_lr, const PerGroup& max_lr, const CyclicLROptions& o)
     : LRScheduler("CyclicLR", optimizer), max_lr_(max_lr.of("CyclicLR", "max_lr", optimizer)),
@@ -46,7 +48,8 @@ double CyclicLR::height(double low, double high) const {
 double CyclicLR::next_lr(size_t g, double) { return base(g) + height(base(g), max_lr_[g]); }
 void CyclicLR::advance() {
   for (size_t g = 0; o_.cycle_momentum && g < groups(); ++g)
-    optimizer().set_momentum(max_momentum_[g] - height(base_momentum_[g], max_momentum_[g]), int64_t(g));
+    optimizer().set_momentum(
+        usable_momentum(max_momentum_[g] - height(base_momentum_[g], max_momentum_[g]), max_momentum_[g]), int64_t(g));
 }
 
 OneCycleLR::OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, const OneCycleLROptions& o)
@@ -89,7 +92,8 @@ void OneCycleLR::advance() {
   for (size_t g = 0; o_.cycle_momentum && g < groups(); ++g) {
     const double low = base_momentum_[g], high = max_momentum_[g];
     const auto momentum = [&](double x) { return x == 0 ? low : high; };
-    optimizer().set_momentum(anneal(momentum(phase_->momentum_from), momentum(phase_->momentum_to)), int64_t(g));
+    const double m = anneal(momentum(phase_->momentum_from), momentum(phase_->momentum_to));
+    optimizer().set_momentum(usable_momentum(m, std::max(low, high)), int64_t(g));
   }
 }
 double OneCycleLR::next_lr(size_t g, double) {

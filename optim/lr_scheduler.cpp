@@ -162,6 +162,7 @@ LinearLR::LinearLR(Optimizer& optimizer, const LinearLROptions& o) : LRScheduler
 double LinearLR::next_lr(size_t, double now) {
   if (epoch() == 0) return now * o_.start_factor;
   if (epoch() > o_.total_iters) return now;
+  if (epoch() == o_.total_iters && o_.end_factor == 0) return 0;  // the product below is only near it, on either side
   const double change = o_.end_factor - o_.start_factor, n = double(o_.total_iters);
   return now * (1 + change / (n * o_.start_factor + double(epoch() - 1) * change));
 }

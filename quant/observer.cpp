@@ -128,6 +128,9 @@ void Observer::add_to_histogram(const Tensor& x, const Tensor& low, const Tensor
   const Interval now{low.item(), high.item()}, before{min_val.item(), max_val.item()};
   check(std::isfinite(now.low) && std::isfinite(now.high), "[Observer] expected finite values, got [{}, {}]", now.low,
         now.high);
+  check(std::isfinite(float((now.high - now.low) * double(options.bins))),
+        "[Observer] expected a range whose width, times the {} bins, float32 can hold, got [{}, {}]", options.bins,
+        now.low, now.high);
   std::vector<double> bins = numbers(histc(x, options.bins, {.min = now.low, .max = now.high}));
   if (before.low <= before.high) {
     const std::vector<double> old = numbers(histogram);
@@ -161,13 +164,16 @@ QuantizationParams Observer::calculate_qparams() {
   low = clamp(low, {}, Scalar(0.0)), high = clamp(high, Scalar(0.0));
   check(all(logical_and(isfinite(low), isfinite(high))).item<bool>(),
         "[Observer] expected finite values, got an infinity");
+  const Tensor width = options.symmetric ? maximum(neg(low), high) : sub(high, low);
+  check(all(isfinite(width)).item<bool>(), "[Observer] expected a range whose width float32 can hold, got [{}, {}]",
+        amin(low).item(), amax(high).item());
   QuantizationParams q;
   if (options.symmetric) {
-    q.scale = clamp(div(maximum(neg(low), high), (most - least) / 2), Scalar(options.eps));
+    q.scale = clamp(div(width, (most - least) / 2), Scalar(options.eps));
     q.zero_point = tapir::to(zeros_like(q.scale), kInt32);
     if (bytes) q.zero_point = add(q.zero_point, 128);
   } else {
-    q.scale = clamp(div(sub(high, low), most - least), Scalar(options.eps));
+    q.scale = clamp(div(width, most - least), Scalar(options.eps));
     q.zero_point = tapir::to(clamp(sub(least, round(div(low, q.scale))), Scalar(least), Scalar(most)), kInt32);
   }
   return q;

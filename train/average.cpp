@@ -1,5 +1,7 @@
 #include "average.h"
 
+#include <limits>
+
 #include "../core/denormals.h"
 #include "../nn/norm.h"
 #include "../ops/create.h"
@@ -11,6 +13,8 @@ void average(const Tensors& averages, const Tensors& values, int64_t n_averaged,
   check(averages.size() == values.size(),
         "[AveragedModel] expected a model with {} tensors like the averaged one, got {}", int64_t(averages.size()),
         int64_t(values.size()));
+  check(n_averaged < std::numeric_limits<int64_t>::max(), "[AveragedModel] expected n_averaged below 2^63 - 1, got {}",
+        n_averaged);
   NoGrad guard;
   for (size_t i = 0; i < values.size(); ++i) {
     Tensor to = averages[i].second;

@@ -12,6 +12,7 @@
 #include "../ops/compare.h"
 #include "../ops/create.h"
 #include "../ops/extremum.h"
+#include "../ops/front.h"
 #include "../ops/indexing.h"
 #include "../ops/loss.h"
 #include "../ops/reduce.h"
@@ -19,6 +20,7 @@
 #include "../ops/slicing.h"
 #include "../ops/sort.h"
 #include "../ops/ternary.h"
+#include "../ops/unary.h"
 
 namespace tapir::inline v0::train {
 
@@ -29,6 +31,7 @@ static void accumulate(Tensor& sum, const Tensor& batch) {
 }
 /// (N, C, ...) against (N, ...)?
 static bool are_scores(const char* metric, const Tensor& p, const Tensor& t) {
+  check_defined(metric, "predictions", p, "target", t);
   check(!is_floating(t.dtype()), "[{}] expected classes of an integer dtype as the target, got {}", metric, t);
   if (p.shape() == t.shape() && !is_floating(p.dtype())) return false;
   Shape without = p.shape();
@@ -39,6 +42,15 @@ static bool are_scores(const char* metric, const Tensor& p, const Tensor& t) {
 }
 
 double MeanMetric::mean() const { return total_.defined() ? total_.item() / count_.item() : NAN; }
+
+/// Is each target one of the classes that p, (N, C, ...), has scores of? A kernel looks, and the host waits for none.
+static void check_targets(const Tensor& t, const Tensor& p) {
+  const Tensor places = unsqueeze(to(t, kInt64), 1);
+  const Tensor scores = empty(places.shape(), {.dtype = p.dtype(), .device = p.device()});
+  Context& ctx = context(p);
+  backend(p).gather(ctx, {scores, p, places, {1}});
+  check_values(ctx, "[Accuracy] target {value} at position {position} is out of bounds for {bound} classes");
+}
 
 Accuracy::Accuracy(const AccuracyOptions& o) : MeanMetric(kInt64), options_(o) {
   check(o.top_k > 0, "[Accuracy] expected top_k above 0, got {}", o.top_k);
@@ -54,6 +66,7 @@ void Accuracy::update(const Tensor& p, const Tensor& t) try {
   if (!scores) right = eq(p, t);
   else if (options_.top_k == 1) right = eq(argmax(p, 1), t);
   else right = any(eq(topk(p, options_.top_k, 1).second, unsqueeze(t, 1)), 1);
+  if (scores) check_targets(options_.ignore_index ? where(eq(t, *options_.ignore_index), 0, t) : t, p);
   if (options_.ignore_index) {
     const Tensor counts = ne(t, *options_.ignore_index);
     right = right & counts;
@@ -136,6 +149,7 @@ double ConfusionMatrix::f1(Average a) const { return averaged(&Scores::f1, a); }
 
 void Perplexity::update(const Tensor& logits, const Tensor& t) try {
   NoGrad guard;
+  check_defined("Perplexity", "logits", logits, "target", t);
   Shape without = logits.shape();
   if (logits.dim() >= 1) without.resize(logits.dim() - 1);
   check(logits.dim() >= 1 && without == t.shape(),
@@ -151,9 +165,22 @@ void Perplexity::update(const Tensor& logits, const Tensor& t) try {
 double Perplexity::compute() const { return std::exp(mean()); }
 
 void AUC::update(const Tensor& scores, const Tensor& labels) try {
+  check_defined("AUC", "scores", scores, "labels", labels);
   check(scores.dim() == 1 && scores.shape() == labels.shape(),
         "[AUC] expected scores (N) and labels (N), got {} and {}", scores, labels);
-  scores_.push_back(scores.detach().clone()), labels_.push_back(labels.detach().clone());
+  NoGrad guard;
+  const auto refuse = [](const Tensor& bad, const Tensor& x, const char* expected) {
+    if (!any(bad).item<bool>()) return;
+    const auto at = nonzero(bad)[0].item<int64_t>();
+    fail(ErrorKind::Value, "[AUC] expected {}, got {} at position {}", expected, select(x, 0, at).item_scalar(), at);
+  };
+  constexpr int64_t most = int64_t(1) << 53;
+  refuse(logical_not(logical_or(eq(labels, 0), eq(labels, 1))), labels, "labels 0 and 1");
+  if (is_floating(scores.dtype())) refuse(isnan(scores), scores, "scores that are numbers");
+  else if (scores.dtype() == kInt64)
+    refuse(logical_or(gt(scores, most), lt(scores, -most)), scores, "scores up to 2^53, all of which double holds");
+  scores_.push_back(is_floating(scores.dtype()) ? scores.detach().clone() : to(scores, kFloat64));
+  labels_.push_back(labels.detach().clone());
 } catch (...) {
   fail_as("AUC");
 }
@@ -162,14 +189,12 @@ double AUC::compute() const {
   const auto score = cat(scores_).to_vector<double>(), label = cat(labels_).to_vector<double>();
   std::vector<size_t> order(score.size());
   std::iota(order.begin(), order.end(), size_t(0));
-  for (double s : score) check(!std::isnan(s), "[AUC] expected scores that are numbers, got NaN");
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return score[a] < score[b]; });
   double pairs = 0, positive = 0, negative = 0;
   for (size_t i = 0, end = 0; i < order.size(); i = end) {  // one group of equal scores at a time
     double p = 0, n = 0;
     for (end = i; end < order.size() && score[order[end]] == score[order[i]]; ++end) {
       const double y = label[order[end]];
-      check(y == 0 || y == 1, "[AUC] expected labels 0 and 1, got {}", y);
       (y == 1 ? p : n) += 1;
     }
     pairs += p * (negative + n / 2), positive += p, negative += n;

@@ -5,7 +5,8 @@
 
 #include "../core/tensor.h"
 
-// Metrics over many batches. update() adds a batch where it lies, on the device: the host waits once, when a result is asked for.
+// Metrics over many batches. update() adds a batch where it lies, on the device: the host waits once, when a result is asked for; AUC's, which looks at
+// scores and labels, waits too.
 // In training by many processes each rank counts its own part; all_reduce(group), called by all, makes all have the counts of all: once, when
 // an epoch is over, before compute(), and reset() before the next.
 // Predictions are scores (N, C, ...), of which the largest along dimension 1 counts, or classes of the target's shape.
@@ -38,7 +39,7 @@ class MeanMetric {
 class Accuracy : public MeanMetric {
  public:
   explicit Accuracy(const AccuracyOptions& options = {});
-  /// ValueError for shapes that do not fit.
+  /// ValueError for shapes that do not fit, and for targets outside [0, C) of scores, but for ignore_index.
   void update(const Tensor& predictions, const Tensor& target);
   /// NaN where there was nothing.
   double compute() const { return mean(); }
@@ -93,9 +94,9 @@ class Perplexity : public MeanMetric {
 /// half. It keeps the scores.
 class AUC {
  public:
-  /// scores (N) and labels (N), 0 or 1.
+  /// scores (N) and labels (N), 0 or 1. ValueError for other labels, scores that are NaN, and integers beyond 2^53.
   void update(const Tensor& scores, const Tensor& labels);
-  /// NaN without samples of both classes. ValueError for other labels.
+  /// NaN without samples of both classes.
   double compute() const;
   /// Every rank then has the scores of all.
   void all_reduce(const distributed::ProcessGroup& group);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "../core/error.h"
 #include "table.h"
 #include "terminal.h"
 
@@ -33,6 +34,9 @@ ProgressBar::ProgressBar(std::string_view label, int64_t total, const ProgressOp
     : label_(plain(label)), total_(std::max<int64_t>(total, 0)), options_(options),
       terminal_(options.terminal.value_or(is_terminal(options.fd))), live_(options.enabled), start_(now()),
       last_draw_(start_) {
+  check(options.interval >= 0 && options.plain_interval >= 0,
+        "[ProgressBar] expected interval and plain_interval of at least 0 seconds, got {} and {}", options.interval,
+        options.plain_interval);
   options_.unit = plain(options_.unit);
   if (terminal_ && live_) draw();
 }

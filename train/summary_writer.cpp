@@ -64,10 +64,11 @@ std::string plugin(std::string_view name, std::string_view content = {}) {
   return bytes_field(9, bytes_field(1, bytes_field(1, name) + (content.empty() ? "" : bytes_field(2, content))));
 }
 
-std::string tag_field(std::string_view tag) {
-  check(io::valid_utf8(tag), "[SummaryWriter] expected a tag in UTF-8, got \"{}\"", io::shown(tag));
-  return bytes_field(1, tag);
+std::string text_field(int field, const char* what, std::string_view text) {
+  check(io::valid_utf8(text), "[SummaryWriter] expected {} in UTF-8, got \"{}\"", what, io::shown(text));
+  return bytes_field(field, text);
 }
+std::string tag_field(std::string_view tag) { return text_field(1, "a tag", tag); }
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -168,8 +169,8 @@ void SummaryWriter::add_image(std::string_view tag, const Tensor& image, int64_t
 }
 
 void SummaryWriter::add_text(std::string_view tag, std::string_view text, int64_t step) {
-  const std::string tensor =
-      int_field(1, 7) + bytes_field(2, bytes_field(2, int_field(1, 1))) + bytes_field(8, text);  // string, shape (1,)
+  const std::string tensor = int_field(1, 7) + bytes_field(2, bytes_field(2, int_field(1, 1))) +
+                             text_field(8, "a text", text);  // string, shape (1,)
   write_value(step, tag_field(tag) + bytes_field(8, tensor) + plugin("text"));
 }
 
@@ -179,13 +180,15 @@ void SummaryWriter::add_hparams(const std::vector<std::pair<std::string, HParam>
   std::string infos, start, names;
   for (const auto& [name, value] : params) {
     const bool number = value.kind == HParam::Kind::Number, text = value.kind == HParam::Kind::Text;
-    infos += bytes_field(4, bytes_field(1, name) + int_field(4, number ? 3 : text ? 1 : 2));  // float64, string, bool
+    infos += bytes_field(4, text_field(1, "a name", name) + int_field(4, number ? 3
+                                                                         : text ? 1
+                                                                                : 2));  // float64, string, bool
     const std::string held = number ? number_field(2, value.number)
-                             : text ? bytes_field(3, value.text)
+                             : text ? text_field(3, "a value", value.text)
                                     : int_field(4, value.number != 0);
     start += bytes_field(1, bytes_field(1, name) + bytes_field(2, held));
   }
-  for (const auto& [name, value] : metrics) names += bytes_field(5, bytes_field(1, bytes_field(2, name)));
+  for (const auto& [name, value] : metrics) names += bytes_field(5, bytes_field(1, text_field(2, "a name", name)));
   const auto session = [&](std::string_view tag, int field, const std::string& content) {
     write_value(0, tag_field(tag) + plugin("hparams", int_field(1, 0) + bytes_field(field, content)));
   };

@@ -40,7 +40,9 @@ Tensor histc(const Tensor& x, int64_t bins, const HistcOptions& o, SourceLocatio
   }
   if (low == high) low -= 1, high += 1;
   check(std::isfinite(low) && std::isfinite(high), "[histc] range of [{}, {}] is not finite", low, high);
-  check(std::isfinite(high - low), "[histc] expected a range whose width is finite, got [{}, {}]", low, high);
+  const double product = (high - low) * double(bins);  // kernels have it in float32, or float64
+  check(std::isfinite(x.dtype() == kFloat64 ? product : double(float(product))),
+        "[histc] expected a range whose width, times the {} bins, is finite, got [{}, {}]", bins, low, high);
   check(low < high, "[histc] max must be larger than min, got {} and {}", high, low);
   Tensor y = empty(bins, {.dtype = x.dtype(), .device = x.device()});
   backend(x).histogram(context(x), {.out = y, .x = x, .params = {low, high}});

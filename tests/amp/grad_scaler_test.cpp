@@ -181,3 +181,12 @@ TEST_CASE("GradScaler: float16 training recovers from a planted overflow") {
   CHECK(skipped >= 1);
   CHECK(last < 0.2 * first);
 }
+
+TEST_CASE("GradScaler: moves, and is not copied, as optimizers are not") {
+  static_assert(!std::is_copy_constructible_v<amp::GradScaler> && !std::is_copy_assignable_v<amp::GradScaler>);
+  static_assert(std::is_nothrow_move_constructible_v<amp::GradScaler>);
+  amp::GradScaler scaler({.init_scale = 8}), taken = std::move(scaler);
+  CHECK(taken.get_scale() == 8);
+  scaler = amp::GradScaler({.init_scale = 4});
+  CHECK(scaler.get_scale() == 4);
+}

@@ -168,3 +168,21 @@ FINE(910, data::TokenFile f(tokens(), 3); std::filesystem::remove(temporary("tok
      expect(values(f.get(5)[0]) == Values{5, 6, 7}))
 FINE(911, data::TokenFile f(tokens(), 3, {.stride = kMost});
      expect(f.size() == 1 && values(f.get(0)[1]) == Values{1, 2, 3}))
+
+V(
+    1130, ("DataLoader", "shards above 0", "0"),
+    struct Nothing {
+      struct Stream {
+        std::optional<Tensor> next() { return {}; }
+      };
+      int64_t shards() const { return 0; }
+      Stream stream(int64_t, int64_t) const { return {}; }
+    };
+    data::DataLoader l(Nothing{}); batches(l))
+V(1131, ("mixup", "classes above 0", "-1"), tf::mixup(ones({2, 3}), tensor({0, 1}), -1))
+V(1132, ("mixup", "class 7"), tf::mixup(ones({2, 3}), tensor({0, 7}), 3))
+V(1133, ("cutmix", "classes above 0", "0"), tf::cutmix(ones({2, 3, 4, 4}), tensor({0, 1}), 0))
+V(1134, ("cutmix", "(2, 3)"), tf::cutmix(ones({2, 3}), tensor({0, 1}), 3))
+V(1135, ("RandomHorizontalFlip", "an image", "float32 (4,)"), tf::RandomHorizontalFlip{.5}(ones({4})))
+V(1136, ("ColorJitter", "an image", "float32 (3, 4, 4)"), tf::ColorJitter{.1, .1}(ones({3, 4, 4})))
+V(1137, ("RandAugment", "an image", "undefined"), tf::RandAugment{}(Tensor()))

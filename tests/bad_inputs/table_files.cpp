@@ -114,3 +114,7 @@ FINE(
     963, train::Checkpoint c(temporary("ck")); Thrower t; c.add("t", t); int caught = 0; try {
       c.save(1);
     } catch (int i) { caught = i; } expect(caught == 5 && c.files().empty(), "the part's own exception, and no file"))
+V(1140, ("to_state_dict", "18446744073709551615", "step"),
+  io::to_state_dict(Value::dict({{"step", std::numeric_limits<uint64_t>::max()}})))
+V(1141, ("to_state_dict", "1"), io::to_state_dict(Value::dict({{1, ones({2})}, {"1", ones({3})}})))
+FINE(1142, expect(Value::dict({{1, 2}, {"1", 3}})["1"].to_int() == 3, "the text key"))

@@ -139,3 +139,15 @@ V(756, ("GRU", "weights", "got 4"), nn::GRU gru(2, 2); gru.bidirectional = true;
 V(757, ("ParametrizationList", "a step"), nn::ParametrizationList().compute())
 V(758, ("Conv2d", "groups"), nn::Conv2d conv(2, 2, 3); conv.options.groups = 0; conv(ones({1, 2, 4, 4})))
 V(759, ("linear", "(7,)"), nn::Linear l(2, 2); l.bias = Parameter(ones({7})); l(ones({2})))
+V(1123, ("forward hook", "output 0", "undefined", "in module Net"), Net net;
+  net.register_forward_hook([](nn::Module&, Tensors&, Tensors& outputs) { outputs[0] = Tensor(); }); net(row()))
+FINE(
+    1124, nn::BatchNorm1d b(2, {.momentum = std::nullopt}); try {
+      b(ones({1, 2}));
+    } catch (const ValueError&) {} expect(b.num_batches_tracked.item() == 0, "the module as before"))
+FINE(
+    1125, manual_seed(1); try { nn::MultiheadAttention(4, 3); } catch (const ValueError&) {} try {
+      nn::Transformer(8, 3);
+    } catch (const ValueError&) {} expect(default_generator().offset() == 0, "random numbers as before"))
+V(1126, ("Observer", "width", "e+38"), quant::Observer o({.range = quant::Range::MinMax}); o(tensor({-3e38f, 3e38f}));
+  o.calculate_qparams())

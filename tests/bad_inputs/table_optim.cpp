@@ -137,3 +137,9 @@ FINE(
     820, GradScaler scaler; const double before = scaler.get_scale(); try {
       scaler.load_state_dict(with(scaler, "_growth_tracker", 1e18));
     } catch (const ValueError&) {} expect(scaler.get_scale() == before && scaler.is_enabled(), "the scale from before"))
+FINE(1120, auto opt = sgd(); optim::LinearLR s(opt, {.start_factor = 0.1, .end_factor = 0, .total_iters = 10});
+     for (int i = 0; i < 12; ++i) s.step(); expect(opt.lr() == 0))
+FINE(1121, auto opt = sgd(); optim::OneCycleLR s(opt, .1, {.total_steps = 1, .anneal_strategy = "linear"}); s.step();
+     expect(opt.lr() == 0 && opt.momentum() == 0.95))
+FINE(1122, auto opt = sgd(); optim::CyclicLR s(opt, 0.1, 1, {.step_size_up = 2, .mode = "exp_range", .gamma = 2});
+     for (int i = 0; i < 20; ++i) s.step(); expect(opt.momentum() >= 0 && opt.momentum() < 1))

@@ -137,7 +137,8 @@ TEST_CASE("bad inputs: every entry of the table is refused as it says, or fine")
   for (const bad_inputs::Entry& e : bad_inputs::sorted_entries()) {
     INFO("BI-" << e.id << ": " << e.input);
     CHECK(ids.insert(e.id).second);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // their `new` ends the process where there is no memory
+#if defined(__SANITIZE_ADDRESS__) || \
+    defined(__SANITIZE_THREAD__)  // their `new` ends the process where there is no memory
     if (e.outcome == bad_inputs::Outcome::OutOfMemory) continue;
 #endif
     CHECK(bad_inputs::verdict(e) == "");

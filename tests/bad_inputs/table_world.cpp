@@ -152,3 +152,15 @@ FINE(1109, StateDict s; for (int i = 0; i < 100; ++i) s.append("a" + std::to_str
      expect(s.size() == 200, "a state that is merged with itself"))
 FINE(1110, expect(ones({1}).expand(Shape{6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6}).str() ==
                   "tensor(..., size=(6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6))"))
+V(1150, ("KVCache", "(2)", "int64 (1,)"), models::KVCache c(1, 2, 1, 4, 1); c.reorder(tensor({0})))
+V(1151, ("KVCache", "7", "2"), models::KVCache c(1, 2, 1, 4, 1); c.reorder(tensor({0, 7})))
+V(1152, ("KVCache", "float32 (2,)"), models::KVCache c(1, 2, 1, 4, 1); c.reorder(ones({2})))
+V(1153, ("AUC", "2^53", "9007199254740993"), AUC a; a.update(tensor({(int64_t(1) << 53) + 1}), tensor({0})))
+V(1154, ("AUC", "labels 0 and 1", "2"), AUC a; a.update(ones({1}), tensor({2})))
+V(1155, ("Accuracy", "target 3", "3 classes"), Accuracy a; a.update(ones({1, 3}), tensor({3})))
+V(1156, ("Accuracy", "target"), Accuracy a; a.update(ones({1, 3}), Tensor()))
+V(1157, ("Perplexity", "logits"), Perplexity p; p.update(Tensor(), tensor({3})))
+V(1158, ("AveragedModel", "n_averaged", "9223372036854775807"), Net net; AveragedModel<Net> a(net);
+  a.n_averaged = kMost; a.update_parameters(net))
+V(1159, ("ProgressBar", "interval", "nan"), ProgressBar("x", 10, {.interval = kNan}))
+V(1160, ("SummaryWriter", "UTF-8", "\\xff"), SummaryWriter w(temporary("summary")); w.add_text("tag", "\xff", 0))

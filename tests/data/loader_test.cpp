@@ -639,3 +639,12 @@ TEST_CASE("workers compute in the reader's deterministic mode: batches do not de
   CHECK(same_bits(batches[0], batches[1]));
   CHECK(same_bits(batches[0], batches[2]));
 }
+
+TEST_CASE("loader: an iterable dataset without shards is refused") {
+  for (const int64_t count : {0, -1}) {
+    data::DataLoader loader(Files{count}, {.batch_size = 4});
+    CHECK_THROWS_WITH(collect(loader), Catch::StartsWith("[DataLoader] expected a number of shards above 0, got " +
+                                                         std::to_string(count)));
+    CHECK_THROWS_AS(loader.size(), ValueError);
+  }
+}

@@ -244,3 +244,28 @@ TEST_CASE("transforms refuse what is no image, with its name") {
   CHECK(!error_of([&] { RandAugment{2, 31}(x); }).empty());
   CHECK(!error_of([&] { ColorJitter{.hue = 0.7}(x); }).empty());
 }
+
+TEST_CASE("a refused transform draws no random numbers, and has its own name") {
+  const auto refusal = [](auto&& f) {
+    manual_seed(5);
+    const std::string text = error_of(f);
+    CHECK(default_generator().offset() == 0);
+    return text;
+  };
+  const Tensor floats = ones({3, 4, 4}), images = ones({2, 1, 4, 4}), labels = tensor({0, 2});
+  for (const int64_t classes : {-1, 0, 2}) {  // too few for the label 2
+    CHECK(refusal([&] { mixup(images, labels, classes); }).find("[mixup]") == 0);
+    CHECK(refusal([&] { cutmix(images, labels, classes); }).find("[cutmix]") == 0);
+  }
+  CHECK(refusal([&] { mixup(images, tensor({-1, 0}), 3); }).find("[mixup]") == 0);
+  CHECK(refusal([&] { mixup(images, tensor({{0, 1}}), 3); }).find("[mixup]") == 0);
+  CHECK(refusal([&] { mixup(images, labels, 3, -1); }).find("[mixup]") == 0);
+  CHECK(refusal([&] { cutmix(images.view({2, 16}), labels, 3); }).find("[cutmix] expected images (N, C, H, W)") == 0);
+  for (const Tensor& x : {ones({4}), floats, Tensor()}) {
+    CHECK(refusal([&] { RandomHorizontalFlip{.5}(x); }).find("[RandomHorizontalFlip] expected an image") == 0);
+    CHECK(refusal([&] { RandomVerticalFlip{.5}(x); }).find("[RandomVerticalFlip] expected an image") == 0);
+    CHECK(refusal([&] { ColorJitter{.1, .1, .1, .1}(x); }).find("[ColorJitter] expected an image") == 0);
+    CHECK(refusal([&] { RandAugment{}(x); }).find("[RandAugment] expected an image") == 0);
+    CHECK(refusal([&] { RandomResizedCrop{2}(x); }).find("[RandomResizedCrop] expected an image") == 0);
+  }
+}

@@ -141,6 +141,13 @@ TEST_CASE("Value: StateDict both ways") {
   CHECK(flat.at("param_groups.0.lr").item() == 0.5);
   CHECK(flat.at("param_groups.0.betas.1").item() == 0.99);
   CHECK_THROWS_AS(io::to_state_dict(Value(3)), ValueError);
+  const auto twice = [](const Value& v) { return message_of<ValueError>([&] { io::to_state_dict(v); }); };
+  CHECK(mentions(twice(Value::dict({{1, 2}, {"1", 3}})), {"[to_state_dict]", "\"1\""}));
+  CHECK(mentions(twice(Value::dict({{"a", Value::list({2})}, {"a.0", 3}})), {"[to_state_dict]", "a.0"}));
+  CHECK(mentions(twice(Value::dict({{"n", uint64_t(1) << 63}})), {"[to_state_dict]", "9223372036854775808", "\"n\""}));
+  const Value both = Value::dict({{1, 2}, {"1", 3}}), back = Value::dict({{"1", 3}, {1, 2}});
+  CHECK((both["1"].to_int() == 3 && back["1"].to_int() == 3));
+  CHECK((Value::dict({{1, 2}})["1"].to_int() == 2 && both.find("2") == nullptr));
   CHECK_THROWS_AS(v["none"], ValueError);
   CHECK_THROWS_AS(v["state"].to_int(), ValueError);
   CHECK_THROWS_AS(v["param_groups"][1], ValueError);

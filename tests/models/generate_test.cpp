@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "../io/temporary.h"
 #include "filled.h"
 using namespace tapir;
+using tapir_tests::message_of;
 
 namespace {
 models::GPT2LMHeadModel small() {
@@ -90,4 +92,26 @@ TEST_CASE("Beam search goes on while a longer text may have the better mean") {
   CHECK(models::generate(chain, {3}, {.max_new_tokens = 8, .eos = 0, .num_beams = 2}) == longer);
   CHECK(models::generate(chain, {3}, {.max_new_tokens = 8, .eos = 0, .num_beams = 2, .length_penalty = 0}) ==
         std::vector<int64_t>{0});
+}
+
+TEST_CASE("KVCache::reorder takes a row for each sequence, in range, or changes nothing") {
+  models::KVCache cache(1, 3, 1, 4, 1);
+  const Tensor k = tensor({1., 2., 3.}).view({3, 1, 1, 1});
+  const auto refused = [&](const Tensor& rows) {
+    return message_of<ValueError>([&] { cache.reorder(rows); }).find("[KVCache]") == 0;
+  };
+  for (int round = 0; round < 2; ++round) {  // empty, then not
+    CHECK(refused(tensor({1})));
+    CHECK(refused(tensor({0, 1})));
+    CHECK(refused(tensor({{0, 1, 2}})));
+    CHECK(refused(tensor({0., 1., 2.})));
+    CHECK(refused(tensor({0, 1, 3})));
+    CHECK(refused(tensor({0, -1, 2})));
+    CHECK(refused(Tensor()));
+    if (round == 0) cache.append(0, k, k), cache.advance(1);
+  }
+  const auto held = [&] { return cache.append(0, k, k).first.select(2, 0).flatten().to_vector<float>(); };
+  CHECK(held() == std::vector<float>{1, 2, 3});
+  cache.reorder(tensor({2, 2, 0}));
+  CHECK(held() == std::vector<float>{3, 3, 1});
 }

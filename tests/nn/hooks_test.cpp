@@ -35,6 +35,10 @@ struct Doubles : nn::Module {
   Several forward(const Tensor& x) { return {{x, x * 2}}; }
   TAPIR_FIELDS()
 };
+struct Absent : nn::Module {
+  std::pair<Tensor, Tensor> forward(const Tensor& x) { return {x, {}}; }
+  TAPIR_FIELDS()
+};
 struct Cell : nn::Module {
   Output forward(const Tensor& x) { return {x, {x + 1, x + 2}}; }
   TAPIR_FIELDS()
@@ -154,5 +158,11 @@ TEST_CASE("BI-202 hooks that throw, remove themselves, or change the number of t
   const int64_t fewer = m.register_forward_hook([](nn::Module&, const Tensors&, Tensors& out) { out.clear(); });
   CHECK(error_of([&] { m(ones(1)); }).find("expected 1 outputs, got 0") != std::string::npos);
   m.remove_hook(fewer), m.remove_hook(fewer);
+  const int64_t none = m.register_forward_hook([](nn::Module&, const Tensors&, Tensors& out) { out[0] = Tensor(); });
+  CHECK(error_of([&] { m(ones(1)); }).find("[forward hook] expected a tensor as output 0") == 0);
+  m.remove_hook(none);
+  Absent absent;  // what was undefined before may stay so
+  absent.register_forward_hook([](nn::Module&, const Tensors&, Tensors&) {});
+  CHECK(!absent(ones(1)).second.defined());
   CHECK(m(ones(1)).item() == 1);
 }

@@ -33,3 +33,16 @@ TEST_CASE("BatchNorm without momentum keeps plain averages over all batches, and
   CHECK(resumed.running_mean.to_vector<float>() == bn.running_mean.to_vector<float>());
   CHECK(bn.running_mean.to_vector<float>()[0] == Approx((2. + 2. + 5. + 2.) / 4));
 }
+
+TEST_CASE("a refused batch leaves a BatchNorm as it was") {
+  for (const std::optional<double> momentum : {std::optional<double>(), std::optional<double>(0.1)}) {
+    nn::BatchNorm1d bn(2, {.momentum = momentum}), want(2, {.momentum = momentum});
+    CHECK_THROWS_AS(bn(ones({1, 2})), ValueError);
+    CHECK_THROWS_AS(bn(ones({4, 3})), ValueError);
+    CHECK(bn.num_batches_tracked.item<int64_t>() == 0);
+    bn(full({2, 2}, 4.)), want(full({2, 2}, 4.));
+    CHECK(bn.num_batches_tracked.item<int64_t>() == 1);
+    CHECK(bn.running_mean.to_vector<float>() == want.running_mean.to_vector<float>());
+    CHECK(bn.running_var.to_vector<float>() == want.running_var.to_vector<float>());
+  }
+}

@@ -65,3 +65,16 @@ TEST_CASE("Padding does not reach what is not padding") {
       near(net(padded, tgt, {.tgt_mask = mask, .src_key_padding_mask = hide, .memory_key_padding_mask = hide}), want));
   CHECK(near(net(src, tgt, {.tgt_mask = mask, .tgt_is_causal = true}), want));
 }
+
+TEST_CASE("a refused attention draws no random numbers") {
+  const auto draws = [](auto&& make) {
+    manual_seed(3);
+    CHECK_THROWS_AS(make(), ValueError);
+    return default_generator().offset();
+  };
+  CHECK(draws([] { nn::MultiheadAttention(4, 3); }) == 0);
+  CHECK(draws([] { nn::MultiheadAttention(4, 0); }) == 0);
+  CHECK(draws([] { nn::MultiheadAttention(4, 2, {.dropout = 2}); }) == 0);
+  CHECK(draws([] { nn::MultiheadAttention(4, 2, {.kdim = -1}); }) == 0);
+  CHECK(draws([] { nn::Transformer(8, 3); }) == 0);
+}

@@ -26,6 +26,9 @@ TEST_CASE("histc: ranges") {
   CHECK(values(histc(empty({0}), 3)) == Values{0, 0, 0});
   CHECK(has(error_of([] { histc(floats({1, kNan}), 4); }), "is not finite"));
   CHECK(has(error_of([] { histc(floats({1}), 0); }), "bins > 0"));
+  CHECK(has(error_of([] { histc(floats({1}), 4, {.min = -3e38, .max = 3e38}); }), "width"));
+  CHECK(has(error_of([] { histc(floats({1}), 2048, {.min = -1e37, .max = 1e37}); }), "width"));
+  CHECK(values(histc(floats({-1e37f, 1e37f}), 4, {.min = -1e37, .max = 1e37})) == Values{1, 0, 0, 1});
   CHECK(has(error_of([] { histc(floats({1}), 4, {.min = 3, .max = 2}); }), "max must be larger than min"));
   CHECK(has(error_of([] { histc(tensor({1}), 4); }), "floating point"));
 }

@@ -98,3 +98,26 @@ TEST_CASE("SWALR goes to the rate of averaging and stays there") {
   CHECK_THROWS_AS(optim::SWALR(opt, 0.1, {.anneal_strategy = "exp"}), ValueError);
   CHECK_THROWS_AS(optim::SWALR(opt, {0.1, 0.2}), ValueError);
 }
+
+TEST_CASE("momentum stays in [0, 1) where a cycle overshoots") {
+  optim::SGD opt = optimizer();
+  optim::OneCycleLR one(opt, 0.1, {.total_steps = 1, .anneal_strategy = "linear"});
+  opt.step();
+  CHECK(opt.momentum() == Approx(0.95));
+  one.step();
+  CHECK(opt.momentum() == 0.95);
+  CHECK(opt.lr() == 0);
+  optim::SGD other = optimizer();
+  optim::OneCycleLR ten(other, 0.1, {.total_steps = 10, .anneal_strategy = "linear"});
+  other.step();
+  for (int i = 0; i < 10; ++i) ten.step();
+  CHECK(other.momentum() == Approx(0.85 + 0.1 * 8 / 7));  // PyTorch's: what can be used stays
+  optim::SGD wide = optimizer();
+  optim::CyclicLR cyclic(wide, 0.1, 1, {.step_size_up = 2, .mode = "exp_range", .gamma = 2});
+  wide.step();
+  std::vector<double> momenta, rates;
+  for (int i = 0; i < 7; ++i) momenta.push_back(wide.momentum()), rates.push_back(wide.lr()), cyclic.step();
+  const double want[] = {0.9, 0.8, 0.5, 0.5, 0.9, 0, 0};  // PyTorch's, but for -0.7 and -5.5
+  for (size_t i = 0; i < 7; ++i) CHECK(momenta[i] == Approx(want[i]).margin(1e-12));
+  CHECK(rates[6] == Approx(0.1 + 0.9 * 64));
+}

@@ -75,3 +75,16 @@ TEST_CASE("BI-216 schedules of no period, negative factors, numbers that are non
   for (const double bad : {-0.5, kNan, kInf})
     CHECK(error_of([&] { optim::CosineAnnealingLR(opt, 5, {.eta_min = bad}); }).find("eta_min") != std::string::npos);
 }
+
+TEST_CASE("LinearLR to 0 ends at exactly 0, and is above it before") {
+  for (const double start : {1., 0.1, 1. / 3})
+    for (int64_t n = 1; n <= 40; ++n) {
+      INFO(start << " " << n);
+      optim::SGD opt = optimizer(0.1, 0.3);
+      optim::LinearLR scheduler(opt, {.start_factor = start, .end_factor = 0, .total_iters = n});
+      opt.step();
+      const auto all = rates(scheduler, int(n) + 2);
+      for (size_t i = 0; i < size_t(n); ++i) CHECK((all[i][0] > 0 && all[i][1] > 0));
+      for (size_t i = size_t(n); i < all.size(); ++i) CHECK(all[i] == std::vector<double>{0, 0});
+    }
+}

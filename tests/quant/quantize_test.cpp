@@ -464,3 +464,16 @@ TEST_CASE("a row with NaN gives NaN, others stay") {
   const Tensor y = quant::DynamicLinear(ones({2, 8}), {})(a);
   equal(isnan(y).to(kFloat32), {0, 0, 1, 1, 0, 0});
 }
+
+TEST_CASE("an observer refuses a range whose width float32 cannot hold") {
+  using quant::Range;
+  for (const Range range : {Range::MinMax, Range::MovingAverage, Range::Histogram, Range::PerChannel}) {
+    quant::Observer observer({.range = range});
+    CHECK(error_of([&] {
+            observer(tensor({{-3e38f, 3e38f}})), observer.calculate_qparams();
+          }).find("[Observer] expected a range") == 0);
+  }
+  quant::Observer symmetric({.range = Range::MinMax, .symmetric = true});
+  symmetric(tensor({-3e38f, 3e38f}));
+  CHECK(symmetric.calculate_qparams().scale.item() == Approx(3e38 / 127.5));
+}

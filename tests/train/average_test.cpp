@@ -63,3 +63,12 @@ TEST_CASE("update_bn computes plain averages over all batches and leaves modes a
   CHECK(!net.bn.training);
   CHECK(net.bn.options.momentum == 0.1);
 }
+
+TEST_CASE("an average of 2^63 - 1 models takes no other") {
+  Net net;
+  train::AveragedModel mean(net);
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  mean.n_averaged = most;
+  CHECK(error_of([&] { mean.update_parameters(net); }).find("[AveragedModel] expected n_averaged") == 0);
+  CHECK(mean.n_averaged == most);
+}

@@ -25,6 +25,16 @@ TEST_CASE("accuracy over batches: the largest score, the k largest, classes, ign
   CHECK_THROWS_AS(one.update(scores, tensor({1, 1})), ValueError);
   CHECK_THROWS_AS(one.update(scores, tensor({1., 1., 2., 2.})), ValueError);
   CHECK_THROWS_AS(two.update(target, target), ValueError);
+  for (train::Accuracy* m : {&one, &two, &ignoring})
+    for (const int64_t bad : {-1, 3, -100}) {
+      const double before = m->compute();
+      CHECK_THROWS_WITH(m->update(scores, tensor({int64_t(1), int64_t(1), bad, int64_t(2)})),
+                        Catch::StartsWith("[Accuracy]") && Catch::Contains(std::to_string(bad)));
+      CHECK(m->compute() == before);  // a refused batch leaves no trace
+    }
+  train::Accuracy padded({.ignore_index = -100});
+  padded.update(scores, tensor({1, -100, 2, -100}));
+  CHECK(padded.compute() == 1);
 }
 
 TEST_CASE("confusion matrix, precision, recall and F1") {
@@ -68,6 +78,37 @@ TEST_CASE("area under the ROC curve") {
   auc.reset();
   auc.update(tensor({.5, .5, .5}), tensor({0, 1, 0}));
   CHECK(auc.compute() == Approx(0.5));
-  auc.update(tensor({.5}), tensor({2}));
-  CHECK_THROWS_AS(auc.compute(), ValueError);
+  for (const double bad : {2., -1., .5, double(NAN)})
+    CHECK_THROWS_WITH(auc.update(tensor({.5, .5}), tensor({1., bad})),
+                      Catch::StartsWith("[AUC] expected labels 0 and 1"));
+  CHECK_THROWS_WITH(auc.update(tensor({double(NAN)}), tensor({1})), Catch::StartsWith("[AUC] expected scores"));
+  CHECK(auc.compute() == Approx(0.5));  // refused batches leave no trace
+  auc.reset();
+  const int64_t most = int64_t(1) << 53;
+  CHECK_THROWS_WITH(auc.update(tensor({most, most + 1}), tensor({0, 1})), Catch::StartsWith("[AUC] expected scores"));
+  auc.update(tensor({most - 1, most}), tensor({0, 1})), auc.update(tensor({0.5f}), ones({1}, {.dtype = kBool}));
+  CHECK(auc.compute() == Approx(0.5));
+  auc.reset();
+  auc.update(tensor({(1 << 24) + 1}), tensor({1})), auc.update(tensor({float(1 << 24)}), tensor({0}));
+  CHECK(auc.compute() == 1);
+}
+
+TEST_CASE("metrics name the argument that is undefined") {
+  train::Accuracy accuracy;
+  train::ConfusionMatrix matrix(2);
+  train::Perplexity perplexity;
+  train::AUC auc;
+  const Tensor x = ones({2, 2}), t = tensor({0, 1}), none;
+  const auto says = [](const std::string& text, const char* metric, const char* argument) {
+    INFO(text);
+    return text.find(metric) == 0 && text.find(argument) != std::string::npos;
+  };
+  CHECK(says(error_of([&] { accuracy.update(none, t); }), "[Accuracy]", "predictions"));
+  CHECK(says(error_of([&] { accuracy.update(x, none); }), "[Accuracy]", "target"));
+  CHECK(says(error_of([&] { matrix.update(none, t); }), "[ConfusionMatrix]", "predictions"));
+  CHECK(says(error_of([&] { matrix.update(x, none); }), "[ConfusionMatrix]", "target"));
+  CHECK(says(error_of([&] { perplexity.update(none, t); }), "[Perplexity]", "logits"));
+  CHECK(says(error_of([&] { perplexity.update(x, none); }), "[Perplexity]", "target"));
+  CHECK(says(error_of([&] { auc.update(none, t); }), "[AUC]", "scores"));
+  CHECK(says(error_of([&] { auc.update(t, none); }), "[AUC]", "labels"));
 }

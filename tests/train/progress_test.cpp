@@ -176,3 +176,12 @@ TEST_CASE("labels and texts bring no control characters to the terminal") {
   CHECK(std::count(bar.begin(), bar.end(), '\n') == 1);
   CHECK(std::count(table.begin(), table.end(), '\n') == 2);
 }
+
+TEST_CASE("an interval is a number of seconds") {
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), -1.}) {
+    CHECK(mentions(message_of<ValueError>([&] { train::ProgressBar("x", 10, {.interval = bad}); }),
+                   {"[ProgressBar]", "interval"}));
+    CHECK(mentions(message_of<ValueError>([&] { train::ProgressBar("x", 10, {.plain_interval = bad}); }),
+                   {"[ProgressBar]", "plain_interval"}));
+  }
+}

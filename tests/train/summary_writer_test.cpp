@@ -184,3 +184,16 @@ TEST_CASE("plots and histograms at the ends of double") {
   train::SummaryWriter writer(folder.path);
   writer.add_histogram("x", tensor({-most, 0.0, most}), 0, 4);
 }
+
+TEST_CASE("SummaryWriter: texts in UTF-8 alone") {
+  TemporaryFolder folder;
+  train::SummaryWriter writer(folder / "log");
+  const auto size = std::filesystem::file_size(writer.path());
+  const auto says = [](const std::string& text) { return text.find("[SummaryWriter] expected") == 0; };
+  CHECK(says(message_of<ValueError>([&] { writer.add_text("tag", "\xff", 0); })));
+  CHECK(says(message_of<ValueError>([&] { writer.add_text("\xff", "text", 0); })));
+  CHECK(says(message_of<ValueError>([&] { writer.add_hparams({{"a", "\xff"}}, {}); })));
+  CHECK(says(message_of<ValueError>([&] { writer.add_hparams({{"\xff", 1}}, {}); })));
+  CHECK(says(message_of<ValueError>([&] { writer.add_hparams({{"a", 1}}, {{"\xff", 1}}); })));
+  CHECK(std::filesystem::file_size(writer.path()) == size);  // nothing of what was refused
+}
