@@ -14,6 +14,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <sstream>
 #include <thread>
 
 #include "../../core/cpu.h"
@@ -194,6 +195,7 @@ class Job {
     store_ = std::make_unique<Store>(o_.host, o_.port, StoreOptions{.secret = secret_, .timeout = kWait});
     if (o_.node_rank >= 0) node_ = o_.node_rank;
     else if (!server_) node_ = store_->add("nodes", 1);
+    compare();
     check(node_ < o_.nnodes, "[tapir-run] expected {} machines, this is one more", o_.nnodes);
     const double silence = is_elastic() ? o_.silence : 0;
     if (server_)
@@ -201,6 +203,19 @@ class Job {
           *store_, o_.nnodes, o_.nproc,
           JobLimits{.restarts = o_.max_restarts, .least = o_.min_ranks, .silence = o_.nnodes > 1 ? silence : 0});
     else if (is_elastic()) store_->set_timeout(o_.silence);
+  }
+  /// The job has one size: who was started otherwise than the first machine ends, and the job with it.
+  void compare() {
+    const std::string mine = tapir::format("--nproc {} --nnodes {} --max-restarts {} --min-ranks {} --silence {}",
+                                           o_.nproc, o_.nnodes, o_.max_restarts, o_.min_ranks, o_.silence);
+    if (server_) return store_->set("options", mine);
+    std::istringstream first(store_->get("options")), here(mine);
+    for (std::string name, expected, got; first >> name >> expected && here >> name >> got;) {
+      if (got == expected) continue;
+      const std::string why = tapir::format("expected {} {}, as on the first machine, got {}", name, expected, got);
+      tell(*store_, tapir::format("differs {}: {}", node_, why));
+      fail(ErrorKind::Value, "[tapir-run] {}", why);
+    }
   }
   bool is_elastic() const { return o_.max_restarts > 0 || o_.min_ranks < o_.nproc * o_.nnodes; }
 
