@@ -111,6 +111,13 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
+sigset_t set_of(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int s : signals) sigaddset(&set, s);
+  return set;
+}
+
 /// One end of a rank's output: whole lines go on with the rank before them.
 struct Pipe {
   Socket end;
@@ -151,7 +158,6 @@ struct Rank {
 class Job {
  public:
   explicit Job(const Options& o) : o_(o) {
-    for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals_, s);
     sigprocmask(SIG_BLOCK, &signals_, nullptr);
     signal_fd_ = Socket(signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK));
     meet();
@@ -162,7 +168,6 @@ class Job {
 
   /// Until the plan is an end, and all ranks here have ended.
   int run() {
-    plan_ = newest_plan(*store_, 0, kWait);
     while (!follow()) {
       if (!watch() && now() < next_look_) continue;
       if (coordinator_) coordinator_->tick();
@@ -191,6 +196,9 @@ class Job {
       } catch (const RuntimeError&) {
         if (o_.node_rank == 0 || o_.nnodes == 1) throw;
       }
+    const sigset_t ending = set_of({SIGINT, SIGTERM, SIGHUP});
+    sigprocmask(SIG_UNBLOCK, &ending,
+                nullptr);  // while it waits for others nobody reads them; in the store's thread they stay blocked
     if (server_) o_.port = server_->port();
     store_ = std::make_unique<Store>(o_.host, o_.port, StoreOptions{.secret = secret_, .timeout = kWait});
     if (o_.node_rank >= 0) node_ = o_.node_rank;
@@ -203,6 +211,8 @@ class Job {
           *store_, o_.nnodes, o_.nproc,
           JobLimits{.restarts = o_.max_restarts, .least = o_.min_ranks, .silence = o_.nnodes > 1 ? silence : 0});
     else if (is_elastic()) store_->set_timeout(o_.silence);
+    plan_ = newest_plan(*store_, 0, kWait);
+    sigprocmask(SIG_BLOCK, &ending, nullptr);
   }
   /// The job has one size: who was started otherwise than the first machine ends, and the job with it.
   void compare() {
@@ -392,7 +402,7 @@ class Job {
   }
 
   Options o_;
-  sigset_t signals_{};
+  const sigset_t signals_ = set_of({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2});
   Socket signal_fd_;
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<Store> store_;

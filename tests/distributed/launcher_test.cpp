@@ -24,6 +24,22 @@ TEST_CASE("tapir-run: ranks, prefixes, the first failure, restarts") {
          mentions(open.output, {tapir::distributed::has_libcrypto() ? "TAPIR_STORE_SECRET" : "libssl-dev"})));
 }
 
+TEST_CASE("tapir-run: signals end it while it waits for the first machine") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  if (!tapir::distributed::has_libcrypto()) SKIP_TEST("built without libcrypto");
+  const TemporaryFolder folder;
+  const std::string port = std::to_string(tapir::distributed::StoreServer("127.0.0.1", 0).port());
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+    const Ended e = Process({"/usr/bin/env", "timeout", "--preserve-status", "-s", std::to_string(number), "-k", "5",
+                             "0.5", build_folder() + "/tapir-run", "--nproc", "1", "--nnodes", "2", "--node-rank", "1",
+                             "--rdzv", "127.0.0.1:" + port, "/bin/true"},
+                            {"TAPIR_STORE_SECRET=0123456789abcdef"}, folder / "out")
+                        .end(20);
+    INFO(e.output);
+    CHECK(e.status == 128 + number);
+  }
+}
+
 /// "final loss 0x1.8p-3" of a run that is killed that often.
 static std::string final_loss(int kills) {
   const TemporaryFolder folder;
