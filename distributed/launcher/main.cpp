@@ -1,6 +1,7 @@
 // tapir-run: starts a program once per rank, on one machine or several, and stays with it. Output comes line by line with the rank before
 // it; signals are passed on; when a rank fails its last words are shown, and what then becomes of the others is a plan of the coordinator
 // beside this file. The store of the job lives here, so it outlives every rank.
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -308,6 +309,9 @@ class Job {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);
       sigprocmask(SIG_UNBLOCK, &signals_, nullptr);
+      // In a group of its own a rank that reads from the terminal would stand still.
+      if (const int nothing = isatty(0) ? open("/dev/null", O_RDONLY) : -1; nothing >= 0)
+        dup2(nothing, 0), close(nothing);
       dup2(out[1], 1), dup2(err[1], 2);
       for (const int fd : {out[0], out[1], err[0], err[1]}) close(fd);
       for (const Rank& other : ranks_) close(other.out.end.fd()), close(other.err.end.fd());
@@ -372,8 +376,12 @@ class Job {
     signalfd_siginfo info;
     while (read(signal_fd_.fd(), &info, sizeof info) == sizeof info) {
       if (info.ssi_signo == SIGCHLD) continue;
-      for (const Rank& r : ranks_) kill(r, int(info.ssi_signo));
-      if (info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2) interrupted_ = true, say("interrupted");
+      const bool ends = info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2;
+      for (const Rank& r : ranks_) {
+        kill(r, int(info.ssi_signo));
+        if (ends) kill(r, SIGCONT);  // who stands still would not hear it
+      }
+      if (ends) interrupted_ = true, say("interrupted");
     }
   }
 

@@ -1,3 +1,5 @@
+#include <pty.h>
+
 #include <tapir/distributed/door.h>
 
 #include <tapir/core/error.h>
@@ -38,6 +40,37 @@ TEST_CASE("tapir-run: signals end it while it waits for the first machine") {
     INFO(e.output);
     CHECK(e.status == 128 + number);
   }
+}
+
+TEST_CASE("tapir-run: a signal ends ranks that are stopped, and a terminal stops none that reads") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  const TemporaryFolder folder;
+  const std::string script =
+      "$RUN --nproc 2 /bin/sh -c 'touch $FOLDER/$RANK; kill -STOP $$; sleep 100' & "
+      "until [ -e $FOLDER/0 ] && [ -e $FOLDER/1 ]; do sleep 0.05; done; sleep 0.2; kill -TERM $!; wait $!; echo status "
+      "$?";
+  const Ended stopped = Process({"/bin/bash", "-c", script},
+                                {"RUN=" + build_folder() + "/tapir-run", "FOLDER=" + folder.path}, folder / "out")
+                            .end(20);
+  INFO(stopped.output);
+  CHECK(mentions(stopped.output, {"status 143", "failed first, by signal 15"}));
+  int terminal = -1;
+  const std::string run = build_folder() + "/tapir-run";
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    alarm(20);
+    execl(run.c_str(), run.c_str(), "--nproc", "1", "/bin/sh", "-c", "read x; echo read $?", nullptr);
+    _exit(9);
+  }
+  REQUIRE(child > 0);
+  std::string output;
+  char buffer[256];
+  for (ssize_t n; (n = read(terminal, buffer, sizeof buffer)) > 0;) output.append(buffer, size_t(n));
+  int status = -1;
+  waitpid(child, &status, 0);
+  close(terminal);
+  INFO(output);
+  CHECK((status == 0 && mentions(output, {"[0] read 1"})));
 }
 
 /// "final loss 0x1.8p-3" of a run that is killed that often.
