@@ -73,6 +73,18 @@ TEST_CASE("tapir-run: a signal ends ranks that are stopped, and a terminal stops
   CHECK((status == 0 && mentions(output, {"[0] read 1"})));
 }
 
+TEST_CASE("tapir-run: without standard input, output or errors it is as with /dev/null") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  const TemporaryFolder folder;
+  const std::string script = "ls -l /proc/$PPID/fd > $FOLDER/open; echo out; echo err >&2";
+  const Ended e = Process({"/bin/bash", "-c", "$RUN --nproc 1 /bin/sh -c '" + script + "' <&- >&- 2>&-"},
+                          {"RUN=" + build_folder() + "/tapir-run", "FOLDER=" + folder.path}, folder / "out")
+                      .end(20);
+  const std::string open = slurp(folder / "open");
+  INFO(e.output << open);
+  CHECK((e.status == 0 && mentions(open, {" 0 -> /dev/null", " 1 -> /dev/null", " 2 -> /dev/null"})));
+}
+
 /// "final loss 0x1.8p-3" of a run that is killed that often.
 static std::string final_loss(int kills) {
   const TemporaryFolder folder;
