@@ -339,6 +339,7 @@ class Job {
     set("TORCHELASTIC_MAX_RESTARTS", std::to_string(o_.max_restarts));
     set("TAPIR_STORE_SECRET", secret_), set("TAPIR_STORE_HOSTED", "1");
     if (is_elastic()) set("TAPIR_ELASTIC", tapir::format("{} {} {}", r.id, plan_.generation, o_.silence));
+    else unsetenv("TAPIR_ELASTIC");  // of a job that this one was started in
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
     const int64_t cpus = std::max(1u, std::thread::hardware_concurrency());
     setenv("OMP_NUM_THREADS", std::to_string(std::max<int64_t>(1, cpus / o_.nproc)).c_str(), 0);

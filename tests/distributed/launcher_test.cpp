@@ -85,6 +85,30 @@ TEST_CASE("tapir-run: without standard input, output or errors it is as with /de
   CHECK((e.status == 0 && mentions(open, {" 0 -> /dev/null", " 1 -> /dev/null", " 2 -> /dev/null"})));
 }
 
+TEST_CASE(
+    "tapir-run: the secret that it makes is another one each time, and on no command line; a job within a job is its "
+    "own") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  const std::string run = build_folder() + "/tapir-run";
+  if (tapir::distributed::has_libcrypto()) {
+    const std::vector<std::string> script{
+        "/bin/sh", "-c",
+        "echo $TAPIR_STORE_SECRET; tr '\\0' ' ' < /proc/$PPID/cmdline; tr '\\0' ' ' < /proc/$$/cmdline"};
+    const Ended first = launch({"--nproc", "1"}, script), second = launch({"--nproc", "1"}, script);
+    INFO(first.output << second.output);
+    const std::string secret = first.output.substr(4, 32);
+    REQUIRE((first.output.starts_with("[0] ") && secret.find_first_not_of("0123456789abcdef") == std::string::npos));
+    CHECK(second.output.find(secret) == std::string::npos);
+    CHECK((mentions(first.output, {"tapir-run --nproc 1"}) && first.output.rfind(secret) == 4));
+  }
+  const Ended inner =
+      launch({"--nproc", "1", "--max-restarts", "1"},
+             {"/bin/sh", "-c",
+              "echo outer $TAPIR_ELASTIC; exec " + run + " --nproc 1 /bin/sh -c 'echo inner $TAPIR_ELASTIC.'"});
+  INFO(inner.output);
+  CHECK(mentions(inner.output, {"outer 0 0 20\n", "inner .\n"}));
+}
+
 /// "final loss 0x1.8p-3" of a run that is killed that often.
 static std::string final_loss(int kills) {
   const TemporaryFolder folder;
