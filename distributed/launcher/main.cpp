@@ -51,7 +51,8 @@ constexpr const char* kUsage =
     "tapir-run --version says what Tapir and which CPU kernels this is.\n";
 
 constexpr int64_t kMostHere = 1024, kMostNodes = 16384;
-constexpr double kWait = 300;  // seconds for the first machine
+constexpr size_t kLongest = 65536;  // bytes of a rank's line, which then goes on in the next one
+constexpr double kWait = 300;       // seconds for the first machine
 struct Options {
   int64_t nproc = 0, nnodes = 1, node_rank = -1, max_restarts = 0, min_ranks = 0;
   double grace = 5, silence = 20;
@@ -119,6 +120,13 @@ sigset_t set_of(std::initializer_list<int> signals) {
   return set;
 }
 
+/// All of it, whatever bytes it has. Where that fails for the first time, standard error hears of it.
+void write(std::FILE* to, const std::string& text) {
+  const bool fails = std::ferror(to);
+  if ((std::fwrite(text.data(), 1, text.size(), to) != text.size() || std::fflush(to) != 0) && !fails)
+    std::fprintf(stderr, "tapir-run: cannot write the output of the ranks: %s\n", std::strerror(errno));
+}
+
 /// One end of a rank's output: whole lines go on with the rank before them.
 struct Pipe {
   Socket end;
@@ -139,17 +147,18 @@ struct Rank {
   bool read(Pipe& p) {
     char buffer[4096];
     const ssize_t n = ::read(p.end.fd(), buffer, sizeof buffer);
+    size_t begin = 0, at = p.line.size();  // what was there before has no end of a line
     if (n > 0) p.line.append(buffer, size_t(n));
-    for (size_t at; (at = p.line.find('\n')) != std::string::npos; p.line.erase(0, at + 1))
-      print(p, p.line.substr(0, at));
+    for (; (at = p.line.find('\n', at)) != std::string::npos; begin = ++at) print(p, p.line.substr(begin, at - begin));
+    p.line.erase(0, begin);
+    if (p.line.size() >= kLongest) print(p, std::exchange(p.line, {}));
     if (n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN))) return n > 0;
     if (!p.line.empty()) print(p, std::exchange(p.line, {}));
     p.end.close();
     return false;
   }
   void print(Pipe& p, const std::string& text) {
-    std::fprintf(p.to, "[%d] %s\n", int(rank), text.c_str());
-    std::fflush(p.to);
+    write(p.to, tapir::format("[{}] {}\n", rank, text));
     if (&p != &err) return;
     last.push_back(text);
     if (last.size() > 20) last.pop_front();
@@ -396,7 +405,7 @@ class Job {
       std::fprintf(stderr, "tapir-run: rank %d failed%s, by signal %d (%s)", int(r.rank), first, WTERMSIG(r.status),
                    strsignal(WTERMSIG(r.status)));
     std::fprintf(stderr, r.last.empty() ? "; it wrote no errors\n" : ". The end of its errors:\n");
-    for (const std::string& line : r.last) std::fprintf(stderr, "    %s\n", line.c_str());
+    for (const std::string& line : r.last) write(stderr, tapir::format("    {}\n", line));
   }
 
   /// The store stays until the other machines have seen how it ended.

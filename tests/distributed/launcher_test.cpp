@@ -109,6 +109,21 @@ TEST_CASE(
   CHECK(mentions(inner.output, {"outer 0 0 20\n", "inner .\n"}));
 }
 
+TEST_CASE("tapir-run: lines with any bytes, and of any length") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  const Ended nul = launch(
+      {"--nproc", "1"}, {"/bin/sh", "-c", "printf 'before\\000behind\\nnext\\n\\nlast'; printf 'x\\000y' >&2; exit 3"});
+  for (const std::string line :
+       {std::string("[0] before\0behind\n[0] next\n[0] \n[0] last\n", 41), std::string("    x\0y\n", 8)})
+    CHECK(nul.output.find(line) != std::string::npos);
+  // 3 MB without an end of a line.
+  const Ended endless = launch({"--nproc", "1"}, {"/bin/sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"});
+  size_t longest = 0, count = 0;
+  for (size_t begin = 0, end; (end = endless.output.find('\n', begin)) != std::string::npos; begin = end + 1)
+    longest = std::max(longest, end - begin), count += end - begin - 4;
+  CHECK((endless.status == 0 && count == 3000000 && longest <= 4 + 65536 + 4096));
+}
+
 /// "final loss 0x1.8p-3" of a run that is killed that often.
 static std::string final_loss(int kills) {
   const TemporaryFolder folder;
