@@ -317,7 +317,7 @@ class Job {
     if (r.pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);
-      sigprocmask(SIG_UNBLOCK, &signals_, nullptr);
+      sigprocmask(SIG_UNBLOCK, &signals_, nullptr), std::signal(SIGXFSZ, at_limit_);
       // In a group of its own a rank that reads from the terminal would stand still.
       if (const int nothing = isatty(0) ? open("/dev/null", O_RDONLY) : -1; nothing >= 0)
         dup2(nothing, 0), close(nothing);
@@ -420,6 +420,8 @@ class Job {
   }
 
   Options o_;
+  // Ours where output meets the limit on the size of files: an error of write(). The ranks have what we were started with.
+  const sighandler_t at_limit_ = std::signal(SIGXFSZ, SIG_IGN);
   const sigset_t signals_ = set_of({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2});
   Socket signal_fd_;
   std::unique_ptr<StoreServer> server_;

@@ -124,6 +124,23 @@ TEST_CASE("tapir-run: lines with any bytes, and of any length") {
   CHECK((endless.status == 0 && count == 3000000 && longest <= 4 + 65536 + 4096));
 }
 
+TEST_CASE("tapir-run: where its output can be written no more the ranks go on") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  const TemporaryFolder folder;
+  const std::string program =
+      "head -c 2000000 /dev/zero | tr '\\0' '\\n'; grep SigIgn /proc/$$/status > $FOLDER/ignored; touch $FOLDER/done";
+  const Ended e =
+      Process(
+          {"/bin/bash", "-c", "(ulimit -f 100; $RUN --nproc 1 /bin/sh -c \"$PROGRAM\" > $FOLDER/log); echo status $?"},
+          {"RUN=" + build_folder() + "/tapir-run", "FOLDER=" + folder.path, "PROGRAM=" + program}, folder / "out")
+          .end(kHangs);
+  INFO(e.output);
+  CHECK(mentions(e.output, {"tapir-run: cannot write the output of the ranks: File too large\n", "status 0"}));
+  CHECK(access((folder / "done").c_str(), F_OK) == 0);
+  // The ranks themselves have the signal as it was: it is no. 25.
+  CHECK((std::strtoull(slurp(folder / "ignored").c_str() + 8, nullptr, 16) >> (SIGXFSZ - 1) & 1) == 0);
+}
+
 /// "final loss 0x1.8p-3" of a run that is killed that often.
 static std::string final_loss(int kills) {
   const TemporaryFolder folder;
