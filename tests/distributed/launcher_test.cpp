@@ -113,7 +113,7 @@ TEST_CASE("tapir-run: lines with any bytes, and of any length") {
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
   const Ended nul = launch(
       {"--nproc", "1"}, {"/bin/sh", "-c", "printf 'before\\000behind\\nnext\\n\\nlast'; printf 'x\\000y' >&2; exit 3"});
-  for (const std::string line :
+  for (const std::string& line :
        {std::string("[0] before\0behind\n[0] next\n[0] \n[0] last\n", 41), std::string("    x\0y\n", 8)})
     CHECK(nul.output.find(line) != std::string::npos);
   // 3 MB without an end of a line.
@@ -128,7 +128,7 @@ TEST_CASE("tapir-run: where its output can be written no more the ranks go on") 
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
   const TemporaryFolder folder;
   const std::string program =
-      "head -c 2000000 /dev/zero | tr '\\0' '\\n'; grep SigIgn /proc/$$/status > $FOLDER/ignored; touch $FOLDER/done";
+      "head -c 50000 /dev/zero | tr '\\0' '\\n'; grep SigIgn /proc/$$/status > $FOLDER/ignored; touch $FOLDER/done";
   const Ended e =
       Process(
           {"/bin/bash", "-c", "(ulimit -f 100; $RUN --nproc 1 /bin/sh -c \"$PROGRAM\" > $FOLDER/log); echo status $?"},
