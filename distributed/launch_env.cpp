@@ -119,16 +119,22 @@ std::string first_host(const std::string& list) {
 }
 
 std::string secret_of_environment() {
-  if (const char* text = variable("TAPIR_STORE_SECRET"); text && *text) return text;
+  const auto trimmed = [](std::string text) {
+    while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
+    return text;
+  };
+  const char* variable_text = variable("TAPIR_STORE_SECRET");
+  std::string text = trimmed(variable_text ? variable_text : "");
   const char* path = variable("TAPIR_STORE_SECRET_FILE");
-  if (!path) return {};
+  if (!text.empty() || !path) return text;
   struct stat info {};
   check_runtime(stat(path, &info) != 0 || (info.st_mode & 077) == 0,
                 "[{}] expected a secret in TAPIR_STORE_SECRET_FILE that others cannot read, got {} (chmod 600)", kOp,
-                path);
-  std::string text = io::read_file(kOp, path, 4096);
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
-  check_runtime(!text.empty(), "[{}] expected a secret in {}, got an empty file", kOp, path);
+                io::shown(path));
+  text = trimmed(io::read_file(kOp, path, 4096));
+  check_runtime(!text.empty(), "[{}] expected a secret in {}, got an empty file", kOp, io::shown(path));
+  check_runtime(text.find('\0') == text.npos, "[{}] expected a secret in {}, got bytes of 0 in it", kOp,
+                io::shown(path));
   return text;
 }
 
