@@ -23,7 +23,7 @@ int64_t number(const char* name, const char* text, int64_t low, int64_t high) {
   while (*end) ++end;
   const auto [stop, error] = std::from_chars(text, end, value);
   check(error == std::errc() && stop == end && value >= low && value <= high,
-        "[{}] expected {} to be a whole number in [{}, {}], got \"{}\"", kOp, name, low, high, text);
+        "[{}] expected {} to be a whole number in [{}, {}], got \"{}\"", kOp, name, low, high, io::shown(text));
   return value;
 }
 
@@ -114,7 +114,7 @@ std::string first_host(const std::string& list) {
     for (++i; i < list.size() && list[i] != '-' && list[i] != ',' && list[i] != ']'; ++i) host += list[i];
     while (i < list.size() && list[i] != ']') ++i;
   }
-  check(!host.empty(), "[{}] expected SLURM_JOB_NODELIST to name a host, got \"{}\"", kOp, list);
+  check(!host.empty(), "[{}] expected SLURM_JOB_NODELIST to name a host, got \"{}\"", kOp, io::shown(list));
   return host;
 }
 
@@ -130,11 +130,11 @@ std::string secret_of_environment() {
   struct stat info {};
   check_runtime(stat(path, &info) != 0 || (info.st_mode & 077) == 0,
                 "[{}] expected a secret in TAPIR_STORE_SECRET_FILE that others cannot read, got {} (chmod 600)", kOp,
-                io::shown(path));
+                io::shown_path(path));
   text = trimmed(io::read_file(kOp, path, 4096));
-  check_runtime(!text.empty(), "[{}] expected a secret in {}, got an empty file", kOp, io::shown(path));
+  check_runtime(!text.empty(), "[{}] expected a secret in {}, got an empty file", kOp, io::shown_path(path));
   check_runtime(text.find('\0') == text.npos, "[{}] expected a secret in {}, got bytes of 0 in it", kOp,
-                io::shown(path));
+                io::shown_path(path));
   return text;
 }
 

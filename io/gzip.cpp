@@ -16,7 +16,7 @@ Bytef* bytes_of(const char* p) { return reinterpret_cast<Bytef*>(const_cast<char
 }  // namespace
 
 GzipReader::GzipReader(std::string_view op, const std::string& path)
-    : where_("[" + std::string(op) + "] " + path), file_(op, path), stream_(new z_stream_s{}) {
+    : where_("[" + std::string(op) + "] " + shown_path(path)), file_(op, path), stream_(new z_stream_s{}) {
   if (::inflateInit2(stream_, kGzipOnly) != Z_OK) {
     delete stream_;
     fail(ErrorKind::OutOfMemory, "{}: no memory for zlib", where_);

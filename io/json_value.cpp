@@ -55,7 +55,7 @@ Value read_json_value(JsonReader& json, Token first) {
 
 Value read_json_file(std::string_view op, const std::string& path) {
   const std::string text = read_file(op, path);
-  JsonReader json(text, "[" + std::string(op) + "] " + path, 32);
+  JsonReader json(text, "[" + std::string(op) + "] " + shown_path(path), 32);
   json.expect(Token::BeginObject, "the file");
   Value out = read_json_value(json, Token::BeginObject);
   json.expect(Token::End, "the rest");

@@ -239,7 +239,7 @@ Tensor read_array(Source& in, const LoadNpzOptions& options, std::string_view ad
 
 struct FileSource final : Source {
   explicit FileSource(const std::string& path) : file("load_npy", path) {
-    where = "[load_npy] " + path, size = file.size();
+    where = "[load_npy] " + shown_path(path), size = file.size();
   }
   void read(void* to, int64_t bytes) override {
     file.read(at, to, bytes);

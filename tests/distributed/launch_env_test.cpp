@@ -101,6 +101,7 @@ TEST_CASE("BI-332 environments that make no sense") {
   CHECK(has(refused({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "expected RANK below WORLD_SIZE = 2, got 2"));
   CHECK(has(refused({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), "RANK"));
   CHECK(has(refused({{"RANK", "two"}, {"WORLD_SIZE", "2"}}), "got \"two\""));
+  CHECK(has(refused({{"RANK", "2\033[2J\n"}, {"WORLD_SIZE", "2"}}), "got \"2\\x1b[2J\\x0a\""));
   CHECK(has(refused({{"RANK", ""}, {"WORLD_SIZE", "2"}}), "got \"\""));
   CHECK(has(refused({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), "WORLD_SIZE"));
   CHECK(has(refused({{"RANK", "0"}, {"WORLD_SIZE", "2147483648"}}), "WORLD_SIZE"));
