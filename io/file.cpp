@@ -136,7 +136,7 @@ OutputFile::OutputFile(std::string_view op, const std::string& path) : op_(op), 
     if (char* real = ::realpath(path.c_str(), nullptr)) {
       target_ = real;
       std::free(real);
-    }
+    } else if (::stat(path.c_str(), &info) != 0) resolve_link();  // it names nothing yet
   }
   const bool exists = ::stat(target_.c_str(), &info) == 0;
   check_runtime(!exists || S_ISREG(info.st_mode), "[{}] cannot write {}: it is {}", op_, path_, kind_of(info.st_mode));
@@ -148,6 +148,18 @@ OutputFile::OutputFile(std::string_view op, const std::string& path) : op_(op), 
     ::unlink(temporary_.c_str());
     close_quietly(fd_);
     fail_with("empty", error);
+  }
+}
+
+/// The file that a link, or a chain of them, will name.
+void OutputFile::resolve_link() {
+  struct stat info;
+  for (int i = 0; ::lstat(target_.c_str(), &info) == 0 && S_ISLNK(info.st_mode); ++i) {
+    char next[PATH_MAX];
+    const ssize_t n = ::readlink(target_.c_str(), next, sizeof next);
+    if (n <= 0 || n == sizeof next || i == 40) fail_with("follow the link to", n < 0 ? errno : ELOOP);
+    const std::string_view name(next, size_t(n));
+    target_ = name[0] == '/' ? std::string(name) : folder_of(target_) + "/" + std::string(name);
   }
 }
 

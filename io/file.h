@@ -52,6 +52,7 @@ class OutputFile : NoCopy {
   void commit();
 
  private:
+  void resolve_link();
   bool open_temporary();
   [[noreturn]] void fail_with(const char* what, int error) const;
   std::string op_, path_, target_, temporary_;

@@ -164,6 +164,19 @@ TEST_CASE("a symbolic link as target stays one") {
   struct stat info;
   REQUIRE(lstat((folder / "link").c_str(), &info) == 0);
   CHECK(S_ISLNK(info.st_mode));
+  // Also where it names nothing yet, over another link.
+  REQUIRE((symlink("second", (folder / "first").c_str()) == 0 &&
+           symlink((folder / "later").c_str(), (folder / "second").c_str()) == 0));
+  io::write_file("op", folder / "first", "came");
+  CHECK(slurp(folder / "later") == "came");
+  CHECK((lstat((folder / "first").c_str(), &info) == 0 && S_ISLNK(info.st_mode)));
+  CHECK((lstat((folder / "second").c_str(), &info) == 0 && S_ISLNK(info.st_mode)));
+  REQUIRE((symlink("loop", (folder / "loop").c_str()) == 0 && symlink("none/f", (folder / "lost").c_str()) == 0));
+  CHECK(mentions(message_of<RuntimeError>([&] { io::write_file("op", folder / "loop", "x"); }),
+                 {"loop", "levels of symbolic links"}));
+  CHECK(mentions(message_of<RuntimeError>([&] { io::write_file("op", folder / "lost", "x"); }),
+                 {"lost", "No such file"}));
+  CHECK(names_in(folder.path).size() == 7);
 }
 
 TEST_CASE("BI-315 BI-318 many savers and a reader of one path: always one whole file") {
