@@ -7,6 +7,7 @@
 
 #include "../core/error.h"
 #include "../io/file.h"
+#include "../io/shown_path.h"
 
 namespace tapir::inline v0::distributed {
 

@@ -10,6 +10,7 @@
 #include "../core/dispatch.h"
 #include "../core/error.h"
 #include "file.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 

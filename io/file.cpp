@@ -18,6 +18,7 @@
 
 #include "../core/error.h"
 #include "../core/held_signals.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 
@@ -74,6 +75,18 @@ std::string temporary_of(const std::string& path) { return path + ".tmp"; }
 std::string folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+/// What a link, or a chain of them, will name; a link where they go in a circle.
+std::string named_by(std::string path) {
+  char next[PATH_MAX];
+  for (int i = 0; i < 40; ++i) {
+    const ssize_t n = ::readlink(path.c_str(), next, sizeof next);
+    if (n <= 0) break;  // no link
+    const std::string name(next, size_t(n));
+    path = name[0] == '/' ? name : folder_of(path) + "/" + name;
+  }
+  return path;
 }
 
 const char* kind_of(mode_t mode) {
@@ -136,8 +149,10 @@ OutputFile::OutputFile(std::string_view op, const std::string& path) : op_(op), 
     if (char* real = ::realpath(path.c_str(), nullptr)) {
       target_ = real;
       std::free(real);
-    } else if (::stat(path.c_str(), &info) != 0) resolve_link();  // it names nothing yet
+    } else if (::stat(path.c_str(), &info) != 0) target_ = named_by(path);  // nothing is there yet
   }
+  const bool circle = ::lstat(target_.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+  check_runtime(!circle, "[{}] cannot write {}: {}", op_, path_, text_of(ELOOP));
   const bool exists = ::stat(target_.c_str(), &info) == 0;
   check_runtime(!exists || S_ISREG(info.st_mode), "[{}] cannot write {}: it is {}", op_, path_, kind_of(info.st_mode));
   temporary_ = temporary_of(target_);
@@ -148,18 +163,6 @@ OutputFile::OutputFile(std::string_view op, const std::string& path) : op_(op), 
     ::unlink(temporary_.c_str());
     close_quietly(fd_);
     fail_with("empty", error);
-  }
-}
-
-/// The file that a link, or a chain of them, will name.
-void OutputFile::resolve_link() {
-  struct stat info;
-  for (int i = 0; ::lstat(target_.c_str(), &info) == 0 && S_ISLNK(info.st_mode); ++i) {
-    char next[PATH_MAX];
-    const ssize_t n = ::readlink(target_.c_str(), next, sizeof next);
-    if (n <= 0 || n == sizeof next || i == 40) fail_with("follow the link to", n < 0 ? errno : ELOOP);
-    const std::string_view name(next, size_t(n));
-    target_ = name[0] == '/' ? std::string(name) : folder_of(target_) + "/" + std::string(name);
   }
 }
 

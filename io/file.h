@@ -28,7 +28,7 @@ class InputFile : NoCopy {
   InputFile(std::string_view op, const std::string& path);
   ~InputFile();
   int64_t size() const { return size_; }
-  const std::string& path() const { return path_; }  // as messages show it
+  const std::string& path() const { return path_; }
   /// Exactly the bytes [offset, offset + bytes); RuntimeError where the file ends before.
   void read(int64_t offset, void* to, int64_t bytes);
 
@@ -52,7 +52,6 @@ class OutputFile : NoCopy {
   void commit();
 
  private:
-  void resolve_link();
   bool open_temporary();
   [[noreturn]] void fail_with(const char* what, int error) const;
   std::string op_, path_, target_, temporary_;
@@ -65,10 +64,8 @@ void remove_abandoned(const std::string& path);
 std::string read_file(std::string_view op, const std::string& path, int64_t limit = int64_t(1) << 32);
 /// Replaces the file by these bytes, as OutputFile does.
 void write_file(std::string_view op, const std::string& path, std::string_view bytes);
-/// A text from a file as an error message shows it: at most 80 bytes, control characters (also U+0080 to U+009F) and broken UTF-8 as \xNN.
+/// A text from a file as an error message shows it: at most 80 bytes, control characters and broken UTF-8 as \xNN.
 std::string shown(std::string_view text);
-/// The same of a path, which is shown whole.
-std::string shown_path(std::string_view path);
 /// A name that occurs twice, the first in their order; none where each occurs once.
 std::optional<std::string_view> repeated(std::vector<std::string_view> names);
 /// True for well-formed UTF-8 (no surrogates, no overlong forms); else `bad` is the offset of the first wrong byte.

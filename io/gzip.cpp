@@ -6,6 +6,7 @@
 #include <climits>
 
 #include "../core/error.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 

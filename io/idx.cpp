@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "gzip.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 

@@ -5,6 +5,7 @@
 
 #include "../core/error.h"
 #include "file.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 

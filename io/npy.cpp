@@ -9,6 +9,7 @@
 
 #include "../core/error.h"
 #include "../ops/bitwise.h"
+#include "shown_path.h"
 #include "zip.h"
 
 namespace tapir::inline v0::io {

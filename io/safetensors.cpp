@@ -11,6 +11,7 @@
 
 #include "json.h"
 #include "safetensors_format.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 

@@ -5,6 +5,7 @@
 
 #include "json.h"
 #include "safetensors.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "../core/error.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 

@@ -9,6 +9,7 @@
 #include <tapir/io/npy.h>
 #include <tapir/io/pt.h>
 #include <tapir/io/safetensors.h>
+#include <tapir/io/shown_path.h>
 #include <tapir/train/checkpoint.h>
 
 #include "../catch.h"
