@@ -1,6 +1,7 @@
 #include "epoch.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -313,7 +314,10 @@ struct Epoch::Impl {
   Shared<WorkerPool> pool;
   bool persistent;
   int64_t workers = 0;
+  const pid_t process = getpid();
 
+  /// In a forked child there are no workers, and what they held at the fork stays locked.
+  bool is_foreign() const { return workers > 0 && process != getpid(); }
   Slot wait_for(int64_t batch);
   [[noreturn]] void fail_late(int64_t batch);
 };
@@ -360,7 +364,7 @@ Epoch::Epoch(Shared<BatchSource> source, const LoaderOptions& options, int64_t e
 }
 
 Epoch::~Epoch() {
-  if (!impl_) return;
+  if (!impl_ || impl_->is_foreign()) return;
   auto& state = *impl_->state;
   {
     std::lock_guard lock(state.mutex);
@@ -401,6 +405,10 @@ Slot Epoch::Impl::wait_for(int64_t batch) {
 }
 
 void* Epoch::next(int64_t& progress) {
+  check_runtime(
+      !impl_->is_foreign(),
+      "[DataLoader] expected the process that began the loop, got a child forked from it, which has no workers: "
+      "begin a loop there");
   auto& state = *impl_->state;
   for (;;) {
     const int64_t batch = state.delivered;  // only the reader writes it

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -61,10 +62,12 @@ std::thread new_thread(const std::shared_ptr<Common>& common) {
 struct WorkerPool::State {
   std::shared_ptr<Common> common = std::make_shared<Common>();
   std::vector<std::thread> threads;
+  const pid_t process = getpid();
 };
 
 WorkerPool::WorkerPool() : state_(new State) {}
 WorkerPool::~WorkerPool() {
+  if (state_->process != getpid()) return;  // what a forked child has of it is left as it is: nobody unlocks it there
   Common& c = *state_->common;
   bool all_gone;
   {
@@ -79,6 +82,7 @@ WorkerPool::~WorkerPool() {
 
 bool WorkerPool::start(Job* job) {
   std::unique_ptr<Job> owned(job);
+  if (state_->process != getpid()) state_ = new State;  // threads of the child's own
   Common& c = *state_->common;
   std::lock_guard lock(c.mutex);
   if (c.idle <= int64_t(c.jobs.size())) {

@@ -7,6 +7,7 @@
 
 #include "../core/error.h"
 #include "../io/file.h"
+#include "../io/shown_path.h"
 
 namespace tapir::inline v0::distributed {
 
@@ -23,7 +24,7 @@ int64_t number(const char* name, const char* text, int64_t low, int64_t high) {
   while (*end) ++end;
   const auto [stop, error] = std::from_chars(text, end, value);
   check(error == std::errc() && stop == end && value >= low && value <= high,
-        "[{}] expected {} to be a whole number in [{}, {}], got \"{}\"", kOp, name, low, high, text);
+        "[{}] expected {} to be a whole number in [{}, {}], got \"{}\"", kOp, name, low, high, io::shown(text));
   return value;
 }
 
@@ -114,21 +115,27 @@ std::string first_host(const std::string& list) {
     for (++i; i < list.size() && list[i] != '-' && list[i] != ',' && list[i] != ']'; ++i) host += list[i];
     while (i < list.size() && list[i] != ']') ++i;
   }
-  check(!host.empty(), "[{}] expected SLURM_JOB_NODELIST to name a host, got \"{}\"", kOp, list);
+  check(!host.empty(), "[{}] expected SLURM_JOB_NODELIST to name a host, got \"{}\"", kOp, io::shown(list));
   return host;
 }
 
 std::string secret_of_environment() {
-  if (const char* text = variable("TAPIR_STORE_SECRET"); text && *text) return text;
+  const auto trimmed = [](std::string text) {
+    while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
+    return text;
+  };
+  const char* variable_text = variable("TAPIR_STORE_SECRET");
+  std::string text = trimmed(variable_text ? variable_text : "");
   const char* path = variable("TAPIR_STORE_SECRET_FILE");
-  if (!path) return {};
+  if (!text.empty() || !path) return text;
   struct stat info {};
   check_runtime(stat(path, &info) != 0 || (info.st_mode & 077) == 0,
                 "[{}] expected a secret in TAPIR_STORE_SECRET_FILE that others cannot read, got {} (chmod 600)", kOp,
-                path);
-  std::string text = io::read_file(kOp, path, 4096);
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
-  check_runtime(!text.empty(), "[{}] expected a secret in {}, got an empty file", kOp, path);
+                io::shown_path(path));
+  text = trimmed(io::read_file(kOp, path, 4096));
+  check_runtime(!text.empty(), "[{}] expected a secret in {}, got an empty file", kOp, io::shown_path(path));
+  check_runtime(text.find('\0') == text.npos, "[{}] expected a secret in {}, got bytes of 0 in it", kOp,
+                io::shown_path(path));
   return text;
 }
 

@@ -9,9 +9,10 @@
 
 // Note [Plans]
 // The tapir-run that keeps the store decides, and alone writes plans: which processes the job has from a generation on. Everybody else tells
-// events. A launcher: that it is there ("beat NODE"), how a process of its own ended ("ended ID STATUS"), that a signal came which ends
-// the job ("interrupted"). A process in Elastic::run: that it is there ("elastic ID"), that its group of a generation has failed and how many
-// seconds others may still take to say so too ("ready ID GENERATION SECONDS"), that the training is over ("done ID GENERATION").
+// events. A launcher: that it is there ("beat NODE"), that it was started with other options ("differs NODE: WHY"), how a process of its own
+// ended ("ended ID STATUS"), that a signal came which ends the job ("interrupted"). A process in Elastic::run: that it is there ("elastic
+// ID"), that its group of a generation has failed and how many seconds others may still take to say so too ("ready ID GENERATION SECONDS"),
+// that the training is over ("done ID GENERATION").
 namespace tapir::inline v0::distributed {
 
 struct Plan {

@@ -1,8 +1,12 @@
 #include "graph.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "../autograd/node.h"
@@ -138,9 +142,18 @@ void save_graph(const std::string& path, const Tensor& y, const LeafNames& names
   const std::string text = ending == ".dot"   ? graph_dot(y, names)
                            : ending == ".svg" ? graph_svg(y, names)
                                               : graph_text(y, names);
+  fs::path target = path;
+  while (fs::is_symlink(target, error)) target = target.parent_path() / fs::read_symlink(target, error);
+  const std::string temporary = target.string() + "." + std::to_string(getpid()) + ".tmp";
   const HeldSignals held;
-  std::ofstream file(path, std::ios::binary);
-  check_runtime((file << text).flush().good(), "[save_graph] expected to write {}", path);
+  std::FILE* const file = std::fopen(temporary.c_str(), "wxe");
+  check_runtime(file, "[save_graph] cannot write {}: {}", temporary, std::strerror(errno));
+  bool whole = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
+  whole = whole && fsync(fileno(file)) == 0 && std::rename(temporary.c_str(), target.c_str()) == 0;
+  const int reason = errno;
+  std::fclose(file);
+  if (!whole) fs::remove(temporary, error);
+  check_runtime(whole, "[save_graph] cannot write {}: {}", path, std::strerror(reason));
 }
 
 }  // namespace tapir::inline v0

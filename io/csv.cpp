@@ -10,6 +10,7 @@
 #include "../core/dispatch.h"
 #include "../core/error.h"
 #include "file.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 
@@ -21,7 +22,7 @@ constexpr int64_t kBlock = 1 << 16;
 class CsvScanner {
  public:
   CsvScanner(const std::string& path, const CsvOptions& options)
-      : file_("read_csv", path), options_(options), where_("[read_csv] " + path) {
+      : file_("read_csv", path), options_(options), where_("[read_csv] " + shown_path(path)) {
     if (peek() == 0xEF) {  // a byte order mark is no part of the first name
       skip(), check_byte(0xBB), check_byte(0xBF);
     }

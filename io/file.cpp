@@ -18,6 +18,7 @@
 
 #include "../core/error.h"
 #include "../core/held_signals.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 
@@ -76,6 +77,18 @@ std::string folder_of(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
+/// What a link, or a chain of them, will name; a link where they go in a circle.
+std::string named_by(std::string path) {
+  char next[PATH_MAX];
+  for (int i = 0; i < 40; ++i) {
+    const ssize_t n = ::readlink(path.c_str(), next, sizeof next);
+    if (n <= 0) break;  // no link
+    const std::string name(next, size_t(n));
+    path = name[0] == '/' ? name : folder_of(path) + "/" + name;
+  }
+  return path;
+}
+
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";
   if (S_ISFIFO(mode)) return "a FIFO";
@@ -87,7 +100,7 @@ const char* kind_of(mode_t mode) {
 
 SystemCalls& system_calls() { return real_calls; }
 
-InputFile::InputFile(std::string_view op, const std::string& path) : op_(op), path_(path) {
+InputFile::InputFile(std::string_view op, const std::string& path) : op_(op), path_(shown_path(path)) {
   check_runtime(path.find('\0') == std::string::npos, "[{}] expected a path without NUL, got {}", op_, shown(path));
   fd_ = retry([&] { return real_calls.open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0); });
   const int error = errno;
@@ -128,7 +141,7 @@ void InputFile::read(int64_t offset, void* to, int64_t bytes) {
   std::memcpy(to, buffer_.data() + (offset - buffer_at_), size_t(bytes));
 }
 
-OutputFile::OutputFile(std::string_view op, const std::string& path) : op_(op), path_(path), target_(path) {
+OutputFile::OutputFile(std::string_view op, const std::string& path) : op_(op), path_(shown_path(path)), target_(path) {
   check_runtime(!path.empty() && path.find('\0') == std::string::npos, "[{}] expected a path, got \"{}\"", op_,
                 shown(path));
   struct stat info;
@@ -136,13 +149,15 @@ OutputFile::OutputFile(std::string_view op, const std::string& path) : op_(op), 
     if (char* real = ::realpath(path.c_str(), nullptr)) {
       target_ = real;
       std::free(real);
-    }
+    } else if (::stat(path.c_str(), &info) != 0) target_ = named_by(path);  // nothing is there yet
   }
+  const bool circle = ::lstat(target_.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+  check_runtime(!circle, "[{}] cannot write {}: {}", op_, path_, text_of(ELOOP));
   const bool exists = ::stat(target_.c_str(), &info) == 0;
   check_runtime(!exists || S_ISREG(info.st_mode), "[{}] cannot write {}: it is {}", op_, path_, kind_of(info.st_mode));
   temporary_ = temporary_of(target_);
   for (int i = 0; !open_temporary(); ++i)
-    check_runtime(i < 100000, "[{}] cannot write {}: others keep taking {}", op_, path_, temporary_);
+    check_runtime(i < 100000, "[{}] cannot write {}: others keep taking {}", op_, path_, shown_path(temporary_));
   if (retry([&] { return real_calls.truncate(fd_); }) != 0) {
     const int error = errno;
     ::unlink(temporary_.c_str());
@@ -165,14 +180,14 @@ bool OutputFile::open_temporary() {
   if (!lock_within(fd_, 60)) {
     close_quietly(fd_);
     fail(ErrorKind::Runtime, "[{}] cannot write {}: another process has been writing {} for 60 s", op_, path_,
-         temporary_);
+         shown_path(temporary_));
   }
   struct stat held;
   const bool ours = is_named(fd_, temporary_, held);
   if (ours && S_ISREG(held.st_mode) && held.st_nlink == 1) return true;
   close_quietly(fd_);
   if (ours) {  // a hard link or not a file: never write into it
-    check_runtime(S_ISREG(held.st_mode), "[{}] cannot write {}: {} is {}", op_, path_, temporary_,
+    check_runtime(S_ISREG(held.st_mode), "[{}] cannot write {}: {} is {}", op_, path_, shown_path(temporary_),
                   kind_of(held.st_mode));
     ::unlink(temporary_.c_str());
   }
@@ -226,7 +241,7 @@ void OutputFile::commit() {
 
 std::string read_file(std::string_view op, const std::string& path, int64_t limit) {
   InputFile file(op, path);
-  check_runtime(file.size() <= limit, "[{}] expected {} to have at most {} bytes, it has {}", op, path, limit,
+  check_runtime(file.size() <= limit, "[{}] expected {} to have at most {} bytes, it has {}", op, file.path(), limit,
                 file.size());
   std::string bytes(size_t(file.size()), '\0');
   file.read(0, bytes.data(), file.size());
@@ -272,22 +287,30 @@ std::optional<std::string_view> repeated(std::vector<std::string_view> names) {
   return twice == names.end() ? std::nullopt : std::optional(*twice);
 }
 
-std::string shown(std::string_view text) {
+static std::string shown(std::string_view text, size_t most) {
   std::string out;
   const bool utf8 = valid_utf8(text);
-  size_t end = std::min<size_t>(text.size(), 80);
+  size_t end = std::min(text.size(), most);
   while (utf8 && end > 0 && end < text.size() && (text[end] & 0xC0) == 0x80) --end;  // not in the middle of a character
-  for (const char c : text.substr(0, end)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7f && (byte < 0x80 || utf8)) out += c;
-    else {
-      char hex[8];
-      std::snprintf(hex, sizeof hex, "\\x%02x", byte);
-      out += hex;
+  const auto byte = [&](size_t i) { return i < end ? static_cast<unsigned char>(text[i]) : 0u; };
+  for (size_t i = 0; i < end; ++i) {
+    const unsigned c = byte(i);
+    // Of U+0080 to U+009F, C2 80 to C2 9F, U+009B begins escape codes as ESC [ does.
+    const bool control = c < 0x20 || c == 0x7f || (c >= 0x80 && !utf8) || (c == 0xC2 && byte(i + 1) < 0xA0) ||
+                         (c < 0xA0 && i > 0 && byte(i - 1) == 0xC2);
+    if (!control) {
+      out += text[i];
+      continue;
     }
+    char hex[8];
+    std::snprintf(hex, sizeof hex, "\\x%02x", c);
+    out += hex;
   }
   if (end < text.size()) out += tapir::format("... ({} bytes)", int64_t(text.size()));
   return out;
 }
+
+std::string shown(std::string_view text) { return shown(text, 80); }
+std::string shown_path(std::string_view path) { return shown(path, path.size()); }
 
 }  // namespace tapir::inline v0::io

@@ -6,6 +6,7 @@
 #include <climits>
 
 #include "../core/error.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 
@@ -16,7 +17,7 @@ Bytef* bytes_of(const char* p) { return reinterpret_cast<Bytef*>(const_cast<char
 }  // namespace
 
 GzipReader::GzipReader(std::string_view op, const std::string& path)
-    : where_("[" + std::string(op) + "] " + path), file_(op, path), stream_(new z_stream_s{}) {
+    : where_("[" + std::string(op) + "] " + shown_path(path)), file_(op, path), stream_(new z_stream_s{}) {
   if (::inflateInit2(stream_, kGzipOnly) != Z_OK) {
     delete stream_;
     fail(ErrorKind::OutOfMemory, "{}: no memory for zlib", where_);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "gzip.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 
@@ -22,7 +23,7 @@ constexpr int64_t kMaxDeflateRatio =
 /// The two kinds of file behind one read().
 class IdxSource {
  public:
-  explicit IdxSource(const std::string& path) : file_("read_idx", path), where_("[read_idx] " + path) {
+  explicit IdxSource(const std::string& path) : file_("read_idx", path), where_("[read_idx] " + shown_path(path)) {
     if (is_gzip(file_)) gzip_.emplace("read_idx", path);
   }
   int64_t read(void* to, int64_t bytes) {

@@ -5,6 +5,7 @@
 
 #include "../core/error.h"
 #include "file.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 
@@ -55,7 +56,7 @@ Value read_json_value(JsonReader& json, Token first) {
 
 Value read_json_file(std::string_view op, const std::string& path) {
   const std::string text = read_file(op, path);
-  JsonReader json(text, "[" + std::string(op) + "] " + path, 32);
+  JsonReader json(text, "[" + std::string(op) + "] " + shown_path(path), 32);
   json.expect(Token::BeginObject, "the file");
   Value out = read_json_value(json, Token::BeginObject);
   json.expect(Token::End, "the rest");

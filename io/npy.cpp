@@ -10,6 +10,7 @@
 #include "../core/error.h"
 #include "../core/fail_as.h"
 #include "../ops/bitwise.h"
+#include "shown_path.h"
 #include "zip.h"
 
 namespace tapir::inline v0::io {
@@ -240,7 +241,7 @@ Tensor read_array(Source& in, const LoadNpzOptions& options, std::string_view ad
 
 struct FileSource final : Source {
   explicit FileSource(const std::string& path) : file("load_npy", path) {
-    where = "[load_npy] " + path, size = file.size();
+    where = "[load_npy] " + shown_path(path), size = file.size();
   }
   void read(void* to, int64_t bytes) override {
     file.read(at, to, bytes);

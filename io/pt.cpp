@@ -100,16 +100,17 @@ void refuse_other_formats(const std::string& path) {
   char head[512] = {};
   file.read(0, head, std::min<int64_t>(file.size(), sizeof head));
   const std::string_view text(head, sizeof head);
-  check_runtime(file.size() > 0, "[load_pt] {}: expected a zip archive written by torch.save, the file is empty", path);
+  check_runtime(file.size() > 0, "[load_pt] {}: expected a zip archive written by torch.save, the file is empty",
+                file.path());
   if (text.starts_with("PK\3\4")) return;
   const bool tar = text.substr(257, 5) == "ustar", stacked = text[0] == '\x80' && text[1] >= 2 && text[1] <= 5;
   check_runtime(!tar && !stacked,
                 "[load_pt] {}: expected a zip archive, got the format of PyTorch before 1.6 ({}): load it there and "
                 "save it again with torch.save",
-                path, tar ? "tar" : "stacked pickles");
+                file.path(), tar ? "tar" : "stacked pickles");
   fail(ErrorKind::Runtime,
        "[load_pt] {}: expected a zip archive written by torch.save, which begins with \"PK\", got \"{}\" at byte 0",
-       path, shown(text.substr(0, 8)));
+       file.path(), shown(text.substr(0, 8)));
 }
 
 /// The members' common folder, with its slash: that of the one data.pkl.

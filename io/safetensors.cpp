@@ -11,6 +11,7 @@
 
 #include "json.h"
 #include "safetensors_format.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 
@@ -84,7 +85,7 @@ uint32_t safetensors::metadata_sum(const Metadata& metadata) {
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
-    : file_("load_safetensors", path), where_("[load_safetensors] " + path) {
+    : file_("load_safetensors", path), where_("[load_safetensors] " + shown_path(path)) {
   const int64_t header = read_header_size(file_, where_);
   data_at_ = 8 + header;
   std::string text(size_t(header), '\0');

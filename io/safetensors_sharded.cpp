@@ -5,6 +5,7 @@
 
 #include "json.h"
 #include "safetensors.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 
@@ -24,7 +25,7 @@ void check_shard_name(const std::string& name, const JsonReader& json) {
 
 WeightMap read_weight_map(const std::string& path) {
   const std::string text = read_file("load_safetensors", path, 100'000'000);
-  JsonReader json(text, "[load_safetensors] " + path, 8);
+  JsonReader json(text, "[load_safetensors] " + shown_path(path), 8);
   WeightMap map;
   bool found = false;
   json.expect(Token::BeginObject, "the index");
@@ -52,7 +53,8 @@ StateDict load_sharded(const std::string& path) {
   std::vector<std::string_view> names;
   for (const auto& item : map) names.push_back(item.second);
   if (const auto twice = repeated(std::move(names)))
-    fail(ErrorKind::Runtime, "[load_safetensors] {}: expected names once, got \"{}\" twice", path, shown(*twice));
+    fail(ErrorKind::Runtime, "[load_safetensors] {}: expected names once, got \"{}\" twice", shown_path(path),
+         shown(*twice));
 
   std::stable_sort(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   const size_t slash = path.rfind('/');
@@ -64,13 +66,14 @@ StateDict load_sharded(const std::string& path) {
     if (!open || *open != file) {
       struct stat info;
       const bool link = ::lstat((folder + file).c_str(), &info) == 0 && S_ISLNK(info.st_mode);
-      check_runtime(!link, "[load_safetensors] {}: expected the shard {} to be a file, it is a symbolic link", path,
-                    file);
+      check_runtime(!link, "[load_safetensors] {}: expected the shard {} to be a file, it is a symbolic link",
+                    shown_path(path), shown(file));
       shard.emplace(folder + file);
       open = &file;
     }
     const int64_t i = shard->find(tensor);
-    check_runtime(i >= 0, "[load_safetensors] {}: expected \"{}\" in {}, found none", path, shown(tensor), file);
+    check_runtime(i >= 0, "[load_safetensors] {}: expected \"{}\" in {}, found none", shown_path(path), shown(tensor),
+                  shown(file));
     out.append(tensor, shard->read(i));
   }
   return out;

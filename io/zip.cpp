@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "../core/error.h"
+#include "shown_path.h"
 
 namespace tapir::inline v0::io {
 
@@ -58,7 +59,7 @@ bool widen(std::string_view extra, std::initializer_list<uint64_t*> fields) {
 }  // namespace
 
 ZipReader::ZipReader(std::string_view op, const std::string& path)
-    : where_("[" + std::string(op) + "] " + path), file_(op, path) {
+    : where_("[" + std::string(op) + "] " + shown_path(path)), file_(op, path) {
   const Directory directory = find_directory();
   read_entries(directory);
   for (auto& member : members_) check_local(member);

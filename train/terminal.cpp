@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "../core/held_signals.h"
+#include "../io/file.h"
 
 namespace tapir::inline v0::train {
 
@@ -27,12 +28,13 @@ bool write_text(int fd, std::string_view text) {
 
 std::string plain(std::string_view text) {
   std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
+  for (size_t i = 0, length; i < text.size(); i += length) {
     const auto c = uint8_t(text[i]);
-    const auto next = i + 1 < text.size() ? uint8_t(text[i + 1]) : uint8_t(0);
-    const bool wide = c == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F in UTF-8
-    if (wide) ++i;
-    else if (c >= 0x20 && c != 0x7f) out += text[i];
+    length = c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    const std::string_view letter = text.substr(i, length);
+    if (!io::valid_utf8(letter)) out += '?', length = 1;
+    else if (c >= 0x20 && c != 0x7f && !(c == 0xc2 && uint8_t(letter[1]) < 0xa0))
+      out += letter;  // not U+0080 to U+009F
   }
   return out;
 }

@@ -53,6 +53,7 @@ void Coordinator::take(const std::string& event) {
   in >> what >> id >> number >> seconds;
   if (what == "beat" && id >= 0 && id < nodes_) beats_[id] = now();
   else if (what == "interrupted") interrupted_ = true;
+  else if (what == "differs") refuse(id, event);
   else if (plan_.rank_of(id) < 0) return;  // of a plan that is over
   else if (what == "elastic") elastic_ = true;
   else if (what == "ended") {
@@ -61,6 +62,14 @@ void Coordinator::take(const std::string& event) {
   } else if (number != plan_.generation) return;
   else if (what == "done") done_.insert(id);
   else if (what == "ready") ready_.insert(id), deadline_ = std::min(deadline_, now() + seconds);
+}
+
+/// A machine that was started with other options. One that takes part already is not it.
+void Coordinator::refuse(int64_t node, const std::string& event) {
+  if (node <= 0 || node >= nodes_ || beats_.contains(node) || plan_.status >= 0) return;
+  std::fprintf(stderr, "tapir-run: machine %d%s\n", int(node), event.c_str() + std::min(event.size(), event.find(':')));
+  store_.add("byes", 1);  // it has gone
+  begin({.generation = plan_.generation + 1, .status = 2});
 }
 
 void Coordinator::lose(int64_t id, int64_t status) {

@@ -31,6 +31,7 @@ class Coordinator {
     int64_t id = -1, status = 0;
   };
   void take(const std::string& event);
+  void refuse(int64_t node, const std::string& event);
   void lose(int64_t id, int64_t status);
   void look_for_silent_machines();
   void look_for_late_ranks();

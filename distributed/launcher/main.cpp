@@ -1,6 +1,7 @@
 // tapir-run: starts a program once per rank, on one machine or several, and stays with it. Output comes line by line with the rank before
 // it; signals are passed on; when a rank fails its last words are shown, and what then becomes of the others is a plan of the coordinator
 // beside this file. The store of the job lives here, so it outlives every rank.
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <sstream>
 #include <thread>
 
 #include "../../core/cpu.h"
@@ -49,7 +51,8 @@ constexpr const char* kUsage =
     "tapir-run --version says what Tapir and which CPU kernels this is.\n";
 
 constexpr int64_t kMostHere = 1024, kMostNodes = 16384;
-constexpr double kWait = 300;  // seconds for the first machine
+constexpr size_t kLongest = 65536;  // bytes of a rank's line, which then goes on in the next one
+constexpr double kWait = 300;       // seconds for the first machine
 struct Options {
   int64_t nproc = 0, nnodes = 1, node_rank = -1, max_restarts = 0, min_ranks = 0;
   double grace = 5, silence = 20;
@@ -110,6 +113,20 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
+sigset_t set_of(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int s : signals) sigaddset(&set, s);
+  return set;
+}
+
+/// All of it, whatever bytes it has. Where that fails for the first time, standard error hears of it.
+void write(std::FILE* to, const std::string& text) {
+  const bool fails = std::ferror(to);
+  if ((std::fwrite(text.data(), 1, text.size(), to) != text.size() || std::fflush(to) != 0) && !fails)
+    std::fprintf(stderr, "tapir-run: cannot write the output of the ranks: %s\n", std::strerror(errno));
+}
+
 /// One end of a rank's output: whole lines go on with the rank before them.
 struct Pipe {
   Socket end;
@@ -130,17 +147,18 @@ struct Rank {
   bool read(Pipe& p) {
     char buffer[4096];
     const ssize_t n = ::read(p.end.fd(), buffer, sizeof buffer);
+    size_t begin = 0, at = p.line.size();  // what was there before has no end of a line
     if (n > 0) p.line.append(buffer, size_t(n));
-    for (size_t at; (at = p.line.find('\n')) != std::string::npos; p.line.erase(0, at + 1))
-      print(p, p.line.substr(0, at));
+    for (; (at = p.line.find('\n', at)) != std::string::npos; begin = ++at) print(p, p.line.substr(begin, at - begin));
+    p.line.erase(0, begin);
+    if (p.line.size() >= kLongest) print(p, std::exchange(p.line, {}));
     if (n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN))) return n > 0;
     if (!p.line.empty()) print(p, std::exchange(p.line, {}));
     p.end.close();
     return false;
   }
   void print(Pipe& p, const std::string& text) {
-    std::fprintf(p.to, "[%d] %s\n", int(rank), text.c_str());
-    std::fflush(p.to);
+    write(p.to, tapir::format("[{}] {}\n", rank, text));
     if (&p != &err) return;
     last.push_back(text);
     if (last.size() > 20) last.pop_front();
@@ -150,7 +168,6 @@ struct Rank {
 class Job {
  public:
   explicit Job(const Options& o) : o_(o) {
-    for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals_, s);
     sigprocmask(SIG_BLOCK, &signals_, nullptr);
     signal_fd_ = Socket(signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK));
     meet();
@@ -161,7 +178,6 @@ class Job {
 
   /// Until the plan is an end, and all ranks here have ended.
   int run() {
-    plan_ = newest_plan(*store_, 0, kWait);
     while (!follow()) {
       if (!watch() && now() < next_look_) continue;
       if (coordinator_) coordinator_->tick();
@@ -190,10 +206,14 @@ class Job {
       } catch (const RuntimeError&) {
         if (o_.node_rank == 0 || o_.nnodes == 1) throw;
       }
+    const sigset_t ending = set_of({SIGINT, SIGTERM, SIGHUP});
+    sigprocmask(SIG_UNBLOCK, &ending,
+                nullptr);  // while it waits for others nobody reads them; in the store's thread they stay blocked
     if (server_) o_.port = server_->port();
     store_ = std::make_unique<Store>(o_.host, o_.port, StoreOptions{.secret = secret_, .timeout = kWait});
     if (o_.node_rank >= 0) node_ = o_.node_rank;
     else if (!server_) node_ = store_->add("nodes", 1);
+    compare();
     check(node_ < o_.nnodes, "[tapir-run] expected {} machines, this is one more", o_.nnodes);
     const double silence = is_elastic() ? o_.silence : 0;
     if (server_)
@@ -201,6 +221,21 @@ class Job {
           *store_, o_.nnodes, o_.nproc,
           JobLimits{.restarts = o_.max_restarts, .least = o_.min_ranks, .silence = o_.nnodes > 1 ? silence : 0});
     else if (is_elastic()) store_->set_timeout(o_.silence);
+    plan_ = newest_plan(*store_, 0, kWait);
+    sigprocmask(SIG_BLOCK, &ending, nullptr);
+  }
+  /// The job has one size: who was started otherwise than the first machine ends, and the job with it.
+  void compare() {
+    const std::string mine = tapir::format("--nproc {} --nnodes {} --max-restarts {} --min-ranks {} --silence {}",
+                                           o_.nproc, o_.nnodes, o_.max_restarts, o_.min_ranks, o_.silence);
+    if (server_) return store_->set("options", mine);
+    std::istringstream first(store_->get("options")), here(mine);
+    for (std::string name, expected, got; first >> name >> expected && here >> name >> got;) {
+      if (got == expected) continue;
+      const std::string why = tapir::format("expected {} {}, as on the first machine, got {}", name, expected, got);
+      tell(*store_, tapir::format("differs {}: {}", node_, why));
+      fail(ErrorKind::Value, "[tapir-run] {}", why);
+    }
   }
   bool is_elastic() const { return o_.max_restarts > 0 || o_.min_ranks < o_.nproc * o_.nnodes; }
 
@@ -282,7 +317,10 @@ class Job {
     if (r.pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);
-      sigprocmask(SIG_UNBLOCK, &signals_, nullptr);
+      sigprocmask(SIG_UNBLOCK, &signals_, nullptr), std::signal(SIGXFSZ, at_limit_);
+      // In a group of its own a rank that reads from the terminal would stand still.
+      if (const int nothing = isatty(0) ? open("/dev/null", O_RDONLY) : -1; nothing >= 0)
+        dup2(nothing, 0), close(nothing);
       dup2(out[1], 1), dup2(err[1], 2);
       for (const int fd : {out[0], out[1], err[0], err[1]}) close(fd);
       for (const Rank& other : ranks_) close(other.out.end.fd()), close(other.err.end.fd());
@@ -310,6 +348,7 @@ class Job {
     set("TORCHELASTIC_MAX_RESTARTS", std::to_string(o_.max_restarts));
     set("TAPIR_STORE_SECRET", secret_), set("TAPIR_STORE_HOSTED", "1");
     if (is_elastic()) set("TAPIR_ELASTIC", tapir::format("{} {} {}", r.id, plan_.generation, o_.silence));
+    else unsetenv("TAPIR_ELASTIC");  // of a job that this one was started in
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
     const int64_t cpus = std::max(1u, std::thread::hardware_concurrency());
     setenv("OMP_NUM_THREADS", std::to_string(std::max<int64_t>(1, cpus / o_.nproc)).c_str(), 0);
@@ -347,8 +386,12 @@ class Job {
     signalfd_siginfo info;
     while (read(signal_fd_.fd(), &info, sizeof info) == sizeof info) {
       if (info.ssi_signo == SIGCHLD) continue;
-      for (const Rank& r : ranks_) kill(r, int(info.ssi_signo));
-      if (info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2) interrupted_ = true, say("interrupted");
+      const bool ends = info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2;
+      for (const Rank& r : ranks_) {
+        kill(r, int(info.ssi_signo));
+        if (ends) kill(r, SIGCONT);  // who stands still would not hear it
+      }
+      if (ends) interrupted_ = true, say("interrupted");
     }
   }
 
@@ -362,7 +405,7 @@ class Job {
       std::fprintf(stderr, "tapir-run: rank %d failed%s, by signal %d (%s)", int(r.rank), first, WTERMSIG(r.status),
                    strsignal(WTERMSIG(r.status)));
     std::fprintf(stderr, r.last.empty() ? "; it wrote no errors\n" : ". The end of its errors:\n");
-    for (const std::string& line : r.last) std::fprintf(stderr, "    %s\n", line.c_str());
+    for (const std::string& line : r.last) write(stderr, tapir::format("    {}\n", line));
   }
 
   /// The store stays until the other machines have seen how it ended.
@@ -377,7 +420,9 @@ class Job {
   }
 
   Options o_;
-  sigset_t signals_{};
+  // Ours where output meets the limit on the size of files: an error of write(). The ranks have what we were started with.
+  const sighandler_t at_limit_ = std::signal(SIGXFSZ, SIG_IGN);
+  const sigset_t signals_ = set_of({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2});
   Socket signal_fd_;
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<Store> store_;
@@ -392,7 +437,14 @@ class Job {
 
 }  // namespace
 
-int main(int argc, char** argv) try { return Job(parse(argc, argv)).run(); } catch (const std::exception& e) {
+int main(int argc, char** argv) try {
+  while (true)  // a message must not go into a socket
+    if (const int fd = open("/dev/null", O_RDWR); fd < 0 || fd > 2) {
+      close(fd);
+      break;
+    }
+  return Job(parse(argc, argv)).run();
+} catch (const std::exception& e) {
   std::fprintf(stderr, "tapir-run: %s\n", e.what());
   return 2;
 }

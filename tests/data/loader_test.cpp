@@ -1,6 +1,9 @@
 #include <tapir/data/loader.h>
 #include <tapir/ops/create.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -211,6 +214,31 @@ TEST_CASE("BI-232 two iterators are independent; one outlives its loader") {
   ++a;  // at the end it stays there
   CHECK(a == data::LoaderEnd());
   for (; !(b == data::LoaderEnd()); ++b) {}
+}
+
+TEST_CASE("a forked child cannot go on with a loop that has workers, and begins one of its own") {
+  for (const bool persistent : {false, true}) {
+    data::DataLoader loader(Numbers(40), {.batch_size = 2, .num_workers = 2, .persistent_workers = persistent});
+    auto it = loader.begin();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // no worker is at an allocator when it forks
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);  // where it hangs
+      bool good = mentions(message_of<RuntimeError>([&] {
+                             for (; !(it == data::LoaderEnd()); ++it) {}
+                           }),
+                           {"[DataLoader]", "child"});
+      { const auto gone = std::move(it); }
+      good &= collect(loader).size() == 20;
+      _exit(good ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    int count = 0;
+    for (; !(it == data::LoaderEnd()); ++it) ++count;
+    CHECK(count == 20);
+  }
 }
 
 TEST_CASE("BI-233 BI-234 sizes and samplers that lie") {

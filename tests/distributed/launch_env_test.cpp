@@ -101,6 +101,7 @@ TEST_CASE("BI-332 environments that make no sense") {
   CHECK(has(refused({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "expected RANK below WORLD_SIZE = 2, got 2"));
   CHECK(has(refused({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), "RANK"));
   CHECK(has(refused({{"RANK", "two"}, {"WORLD_SIZE", "2"}}), "got \"two\""));
+  CHECK(has(refused({{"RANK", "2\033[2J\n"}, {"WORLD_SIZE", "2"}}), "got \"2\\x1b[2J\\x0a\""));
   CHECK(has(refused({{"RANK", ""}, {"WORLD_SIZE", "2"}}), "got \"\""));
   CHECK(has(refused({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), "WORLD_SIZE"));
   CHECK(has(refused({{"RANK", "0"}, {"WORLD_SIZE", "2147483648"}}), "WORLD_SIZE"));
@@ -129,12 +130,19 @@ TEST_CASE("a secret comes from a variable, or from a file that nobody else reads
     CHECK(launch_info().secret == "of the file");
     setenv("TAPIR_STORE_SECRET", "of the variable", 1);
     CHECK(launch_info().secret == "of the variable");
+    setenv("TAPIR_STORE_SECRET", "of the variable \r\n", 1);
+    CHECK(launch_info().secret == "of the variable");
+    setenv("TAPIR_STORE_SECRET", " \n", 1);
+    CHECK(launch_info().secret == "of the file");
   }
   const Environment e({{"TAPIR_STORE_SECRET_FILE", file.c_str()}});
   chmod(file.c_str(), 0640);
   const std::string text = tapir_tests::message_of<tapir::RuntimeError>([] { launch_info(); });
   CHECK((has(text, file.c_str()) && has(text, "chmod 600") && !has(text, "of the file")));
-  tapir_tests::spit(file, "\n");
   chmod(file.c_str(), 0600);
+  tapir_tests::spit(file, std::string("0123456789\0abcdef", 17));  // it does not fit into the variable of the ranks
+  const std::string cut = tapir_tests::message_of<tapir::RuntimeError>([] { launch_info(); });
+  CHECK((has(cut, file.c_str()) && has(cut, "bytes of 0") && !has(cut, "0123")));
+  tapir_tests::spit(file, "\n");
   CHECK(has(tapir_tests::message_of<tapir::RuntimeError>([] { launch_info(); }), "empty"));
 }

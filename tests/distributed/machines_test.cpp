@@ -106,3 +106,41 @@ TEST_CASE("tapir-run: what comes late is heard, but of a group that is gone no m
     CHECK(first.end(kHangs).status == 0);
   }
 }
+
+TEST_CASE("tapir-run: machines that were started with different options end with an error on all") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  if (!has_libcrypto()) SKIP_TEST("built without libcrypto");
+  const std::pair<const char*, const char*> cases[] = {
+      {"--nproc 3", "expected --nproc 1, as on the first machine, got 3"},
+      {"--nnodes 3", "expected --nnodes 2, as on the first machine, got 3"},
+      {"--max-restarts 1", "expected --max-restarts 0, as on the first machine, got 1"},
+      {"--min-ranks 1", "expected --min-ranks 2, as on the first machine, got 1"},
+      {"--silence 7", "expected --silence 20, as on the first machine, got 7"}};
+  for (const auto& [options, error] : cases) {
+    TwoMachines job("$([ $1 = 1 ] && echo " + std::string(options) + ")", "exec sleep 10");
+    const Ended e = job.script.end(kHangs);
+    INFO(e.output);
+    CHECK(mentions(e.output, {"first 2, second 2", "tapir-run: machine 1: ", "tapir-run: [tapir-run] ", error}));
+  }
+}
+
+TEST_CASE("tapir-run: a machine that comes to another's place is refused, and the job goes on") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  if (!has_libcrypto()) SKIP_TEST("built without libcrypto");
+  const TemporaryFolder folder;
+  TwoMachines job("--max-restarts 1",
+                  "[ $RANK = 1 ] && echo $MASTER_PORT > $FOLDER/port; until [ -e $FOLDER/go ]; do sleep 0.05; done");
+  const std::string place = job.folder / "port";
+  for (int i = 0; i < 1000 && slurp(place).empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // machine 1 has said that it is there
+  const Ended stray =
+      Process({build_folder() + "/tapir-run", "--nnodes", "2", "--nproc", "2", "--rdzv",
+               "127.0.0.1:" + std::to_string(std::atoi(slurp(place).c_str())), "--node-rank", "1", "/bin/true"},
+              {std::string("TAPIR_STORE_SECRET=") + kSecret}, folder / "out")
+          .end(20);
+  spit(job.folder / "go", "");
+  const Ended e = job.script.end(kHangs);
+  INFO(stray.output << "\n" << e.output);
+  CHECK((stray.status == 2 && mentions(stray.output, {"expected --nproc 1, as on the first machine, got 2"})));
+  CHECK(mentions(e.output, {"first 0, second 0"}));
+}

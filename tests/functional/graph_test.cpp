@@ -1,7 +1,12 @@
 #include <tapir/tapir.h>
 
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
 #include <filesystem>
 
+#include "../io/temporary.h"
 #include "../ops/helpers.h"
 
 TEST_CASE("the recorded graph as text, DOT and SVG") {
@@ -19,4 +24,27 @@ TEST_CASE("the recorded graph as text, DOT and SVG") {
   std::filesystem::remove(file);
   CHECK(mentions(error_of([&] { save_graph("graph.png", y); }), {"save_graph", "graph.png"}));
   CHECK(mentions(error_of([&] { graph_text(w.detach()); }), {"graph_text", "history"}));
+}
+
+TEST_CASE("save_graph: a file is the old one or the new one, and a link stays one") {
+  const tapir_tests::TemporaryFolder folder;
+  const Tensor y = exp(leaf({2}));
+  const std::string file = folder / "g.svg", link = folder / "link.svg";
+  REQUIRE(symlink("g.svg", link.c_str()) == 0);
+  save_graph(link, y);  // the first time to nowhere
+  const std::string first = tapir_tests::slurp(file);
+  CHECK((mentions(first, {"</svg>"}) && std::filesystem::is_symlink(link)));
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_DFL);
+    const rlimit limit{64, 64};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    _exit(mentions(error_of([&] { save_graph(link, exp(y)); }), {"save_graph", "link.svg", "File too large"}) ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(tapir_tests::slurp(file) == first);
+  save_graph(link, exp(y));
+  CHECK((tapir_tests::slurp(file) != first && tapir_tests::names_in(folder.path).size() == 2));
 }

@@ -6,6 +6,12 @@
 
 #include <thread>
 
+#include <tapir/io/npy.h>
+#include <tapir/io/pt.h>
+#include <tapir/io/safetensors.h>
+#include <tapir/io/shown_path.h>
+#include <tapir/train/checkpoint.h>
+
 #include "../catch.h"
 #include "temporary.h"
 
@@ -159,6 +165,19 @@ TEST_CASE("a symbolic link as target stays one") {
   struct stat info;
   REQUIRE(lstat((folder / "link").c_str(), &info) == 0);
   CHECK(S_ISLNK(info.st_mode));
+  // Also where it names nothing yet, over another link.
+  REQUIRE((symlink("second", (folder / "first").c_str()) == 0 &&
+           symlink((folder / "later").c_str(), (folder / "second").c_str()) == 0));
+  io::write_file("op", folder / "first", "came");
+  CHECK(slurp(folder / "later") == "came");
+  CHECK((lstat((folder / "first").c_str(), &info) == 0 && S_ISLNK(info.st_mode)));
+  CHECK((lstat((folder / "second").c_str(), &info) == 0 && S_ISLNK(info.st_mode)));
+  REQUIRE((symlink("loop", (folder / "loop").c_str()) == 0 && symlink("none/f", (folder / "lost").c_str()) == 0));
+  CHECK(mentions(message_of<RuntimeError>([&] { io::write_file("op", folder / "loop", "x"); }),
+                 {"loop", "levels of symbolic links"}));
+  CHECK(mentions(message_of<RuntimeError>([&] { io::write_file("op", folder / "lost", "x"); }),
+                 {"lost", "No such file"}));
+  CHECK(names_in(folder.path).size() == 7);
 }
 
 TEST_CASE("BI-315 BI-318 many savers and a reader of one path: always one whole file") {
@@ -227,7 +246,30 @@ TEST_CASE("UTF-8 and what messages show") {
   CHECK(bad == 8);
   CHECK(io::shown("a\nb\x7f") == "a\\x0ab\\x7f");
   CHECK(io::shown("\xc3\xa9\xff") == "\\xc3\\xa9\\xff");
+  CHECK(io::shown("\xc2\x80_\xc2\x9b"
+                  "2J\xc2\xa0\xc3\x9b\xe0\xa0\x80") ==
+        "\\xc2\\x80_\\xc2\\x9b"
+        "2J\xc2\xa0\xc3\x9b\xe0\xa0\x80");
+  CHECK(io::shown_path(std::string(300, 'a') + "\n") == std::string(300, 'a') + "\\x0a");
   CHECK(io::shown(std::string(10'000'000, 'a')).size() < 120);
+}
+
+TEST_CASE("messages show the names of files without control characters, and whole") {
+  const TemporaryFolder folder;
+  const std::string name = folder / ("no\033[31m\nsuch\xc2\x9b" + std::string(100, 'a')),
+                    safe = folder / ("no\\x1b[31m\\x0asuch\\xc2\\x9b" + std::string(100, 'a'));
+  const auto is_safe = [&](const std::string& text) {
+    return mentions(text, {safe.c_str()}) && text.find('\033') == text.npos && text.find('\n') == text.npos;
+  };
+  CHECK(is_safe(message_of<RuntimeError>([&] { io::read_file("op", name); })));
+  CHECK(is_safe(message_of<RuntimeError>([&] { io::write_file("op", name + "/f", ""); })));
+  CHECK(is_safe(message_of<RuntimeError>([&] { train::Checkpoint("").load(name); })));
+  spit(name, "no file of any known kind");
+  CHECK(is_safe(message_of<RuntimeError>([&] { io::read_file("op", name, 3); })));
+  CHECK(is_safe(message_of<RuntimeError>([&] { io::load_safetensors(name); })));
+  CHECK(is_safe(message_of<RuntimeError>([&] { io::load_npy(name); })));
+  CHECK(is_safe(message_of<RuntimeError>([&] { io::load_npz(name); })));
+  CHECK(is_safe(message_of<RuntimeError>([&] { io::load_pt(name); })));
 }
 
 TEST_CASE("a limit on the size of files is an error, not a signal that ends the process") {

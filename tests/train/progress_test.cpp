@@ -160,6 +160,11 @@ TEST_CASE("labels and texts bring no control characters to the terminal") {
       "a\x1b]0;title\x07\x1b[2J\n\r\x7f\xc2\x9b"
       "31mb\xc3\xa9";  // C0, DEL, C1 in UTF-8; e acute stays
   CHECK(train::plain(evil) == "a]0;title[2J31mb\xc3\xa9");
+  // What is left out must not make one of what stands around it, and no byte stands for it alone.
+  CHECK(train::plain("\xc2\x1b\x9b"
+                     "2J") == "??2J");
+  CHECK(train::plain("a\x9b"
+                     "2J\xe0\x82\x9b\xf0\x9f\xa6\x9b\xc2\x9b\xc2\xa0\xc2") == "a?2J???\xf0\x9f\xa6\x9b\xc2\xa0?");
   const auto bar = written([&](int fd) {
     train::ProgressBar bar(evil, 10, {.unit = evil, .fd = fd, .plain_interval = 0});
     bar.update(1, evil);
