@@ -137,6 +137,7 @@ void Elastic::commit(int64_t step) {
   ElasticState& s = *state_;
   if (s.group) {
     GroupState& group = GroupState::of(s.group);
+    check_process("Elastic", group.process);
     group.settle();  // weights may come of a collective that is to fail yet
     if (const Failure why = group.failed()) throw_failure(why);
   }

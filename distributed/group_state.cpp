@@ -66,14 +66,6 @@ void Exchange::fail(const Failure& why) {
   changed.notify_all();
 }
 
-void check_process(const char* op, int process) {
-  check_runtime(
-      process == getpid(),
-      "[{}] expected the process that made the group, {}, got {}, which was forked from it: a group's threads "
-      "and connections do not come along",
-      op, process, getpid());
-}
-
 void WorkState::complete(Failure why) {
   std::lock_guard lock(mutex);
   done = true;

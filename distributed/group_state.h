@@ -13,13 +13,11 @@
 
 #include "../core/cuda.h"
 #include "process_group.h"
+#include "socket.h"
 #include "store.h"
 #include "transport.h"
 
 namespace tapir::inline v0::distributed {
-
-/// Threads and connections stay with the process that made them: RuntimeError in one that was forked from it.
-void check_process(const char* op, int process);
 
 struct WorkState {
   std::atomic<int> refs{1};
@@ -31,6 +29,7 @@ struct WorkState {
   std::function<void()> finish;  // in the thread that waits first: results go from the host's copy to where they belong
   std::shared_ptr<Exchange> exchange;  // of send and recv: there is no task
   ProcessGroup group;                  // of these two
+  bool sends = false;                  // or it receives
   double deadline = 0;
   std::shared_ptr<cuda::Event> on_device;  // when it is done there: the stream of who waits, waits for it
   bool held = false;                       // its tensors, until it is
