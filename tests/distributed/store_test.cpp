@@ -283,12 +283,12 @@ TEST_CASE("a server without file descriptors waits for some") {
   CHECK(g.magic[0] == 't');
 }
 
-/// Does f() give true in a process that is forked from this one, within 5 s?
+/// Does f() give true in a process that is forked from this one, within 20 s?
 template <class F> static bool holds_in_child(F f) {
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(5);
+    alarm(20);
     _exit(f() ? 0 : 1);
   }
   int status = -1;
@@ -397,11 +397,11 @@ TEST_CASE("NaN is no number of seconds, and infinity is one") {
 
 TEST_CASE("the last file descriptors: an error that says so, at once") {
   const StoreServer server("127.0.0.1", 0, secret());
-  for (int left = 0; left < 3; ++left)
+  for (const int left : {0, 1})
     CHECK(holds_in_child([&] {
       leave_descriptors(left);
       const std::string text = message_of<RuntimeError>([] { StoreServer("127.0.0.1", 0); });
-      return left < 2 ? mentions(text, {"[StoreServer]", "Too many open files"}) : text.empty();
+      return mentions(text, {"[StoreServer]", "Too many open files"});
     }));
   CHECK(holds_in_child([&] {
     leave_descriptors(0);
