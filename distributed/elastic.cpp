@@ -30,11 +30,11 @@ StateDict copy_of(const StateDict& state) {
 /// This process in a job of tapir-run that goes on without ranks that are gone: Note [Plans].
 class Seat {
  public:
-  Seat(const char* text, const ProcessGroupOptions& options) : options_(options), place_(launch_info(options.launch)) {
+  Seat(const char* text, const ProcessGroupOptions& options)
+      : options_(GroupState::checked(options)), place_(launch_info(options.launch)) {
     static bool taken = false;
     check(!std::exchange(taken, true), "[Elastic] expected one run() in a process under tapir-run, got a second one");
     check(!is_initialized(), "[Elastic] expected run() to make the job's group, got one from before");
-    GroupState::check_options(options);
     int64_t generation = 0;
     std::istringstream in(text);
     in >> id_ >> generation >> silence_;
@@ -137,6 +137,7 @@ void Elastic::commit(int64_t step) {
   ElasticState& s = *state_;
   if (s.group) {
     GroupState& group = GroupState::of(s.group);
+    check_process("Elastic", group.process);
     group.settle();  // weights may come of a collective that is to fail yet
     if (const Failure why = group.failed()) throw_failure(why);
   }

@@ -1,8 +1,13 @@
 // Weights and optimizer states of sharded parameters in files. A rank's file holds its part of each parameter as a row under
 // "model.NAME@BEGIN", and of each optimizer state under "optimizer.STATE.NAME@BEGIN": whoever reads puts together what it needs of them, on
-// any number of ranks and for any choice of blocks.
+// any number of ranks and for any choice of blocks. The metadata say which save a file is of, rank 0's the shapes: older files have neither.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <optional>
@@ -15,6 +20,7 @@
 #include "../ops/slicing.h"
 #include "fsdp_state.h"
 #include "once.h"
+#include "socket.h"
 
 namespace tapir::inline v0::distributed {
 
@@ -68,15 +74,27 @@ class Shards {
                   code ? ": " + code.message() : "");
     for (int64_t r = 0; r < ranks; ++r) {
       files_.emplace_back(shard_path(folder, r, ranks));
+      check_runtime(text_of("save", r) == text_of("save", 0),
+                    "[{}] expected files of one save in {}, got shard 0 of one and shard {} of another", kFsdpName,
+                    folder, r);
       for (int64_t i = 0; i < files_.back().size(); ++i) add(std::string(files_.back().name(i)), size_t(r), i);
     }
   }
-  /// The row `name` from `low` on, into `to`. RuntimeError where files have not all of it.
-  void read(const std::string& name, int64_t low, const Tensor& to) {
+  /// RuntimeError where the parameter had another shape; nothing is known of older files'.
+  void check_shape(const ShardedParam& p) const {
+    const std::string wanted = tapir::format("{}", p.shape), had = text_of("shape " + p.name, 0);
+    check_runtime(had.empty() || had == wanted, "[{}] expected \"{}\" of shape {} in the files, got {}", kFsdpName,
+                  p.name, wanted, had);
+  }
+  /// The row `name`, of so many elements, from `low` on, into `to`. RuntimeError where files have not all of it, or a longer one.
+  void read(const std::string& name, int64_t elements, int64_t low, const Tensor& to) {
     int64_t found = 0;
     for (const Part& p : parts_[name]) {
-      if (p.begin >= low + to.numel()) continue;
-      const Tensor from = files_[p.file].read(p.index);
+      const bool apart = p.begin >= low + to.numel();
+      const Tensor from = apart ? Tensor() : files_[p.file].read(p.index);
+      check_runtime(p.begin + (apart ? 1 : from.numel()) <= elements,
+                    "[{}] expected {} elements of \"{}\" in the files, got more", kFsdpName, elements, name);
+      if (apart) continue;
       const int64_t first = std::max(low, p.begin), last = std::min(low + to.numel(), p.begin + from.numel());
       if (first >= last) continue;
       to.narrow(0, first - low, last - first).copy_(from.flatten().narrow(0, first - p.begin, last - first));
@@ -111,6 +129,11 @@ class Shards {
     size_t file;
     int64_t index;
   };
+  std::string text_of(const std::string& key, int64_t file) const {
+    for (const auto& [k, text] : files_[size_t(file)].metadata())
+      if (k == key) return text;
+    return {};
+  }
   void add(const std::string& name, size_t file, int64_t index) {
     const size_t at = name.rfind('@');
     int64_t begin = 0;
@@ -138,12 +161,17 @@ void ShardedParameters::save(const std::string& folder, const optim::Optimizer* 
   NoGrad guard;
   const State& s = *state_;
   const int64_t rank = s.group.rank();
-  together(s.group, [&] {
+  const std::string path = shard_path(folder, rank, s.group.size()), fresh = path + ".new";
+  io::Metadata metadata{{"save", s.group.all_gather_text(rank == 0 ? random_token() : "")[0]}};
+  std::error_code code;
+  const auto write = [&] {
     StateDict out;
     const StateDict states = optimizer ? optimizer->state_dict() : StateDict();
     int64_t number = 0;
     for (const ShardedUnit& u : s.units) {
       if (!u.mine.defined()) continue;
+      if (rank == 0)
+        for (const ShardedParam& p : u.params) metadata.emplace_back("shape " + p.name, tapir::format("{}", p.shape));
       const StateDict mine = states.strip(tapir::format("state.{}.", number++));
       each_part(u, rank, [&](const ShardedParam& p, int64_t first, int64_t at, int64_t n) {
         out.append(tapir::format("model.{}@{}", p.name, first), u.mine.detach().narrow(0, at, n));
@@ -157,10 +185,22 @@ void ShardedParameters::save(const std::string& folder, const optim::Optimizer* 
       if (!name.ends_with(".params")) out.append("groups." + name, t);
     if (rank == 0)
       for (const auto& [name, t] : s.buffers) out.append("buffer." + name, t);
-    std::error_code code;
     std::filesystem::create_directories(folder, code);
     check_runtime(!code, "[{}] expected a folder at {}, got: {}", kFsdpName, folder, code.message());
-    io::save_safetensors(shard_path(folder, rank, s.group.size()), out);
+    io::save_safetensors(fresh, out, metadata);
+  };
+  try {
+    together(s.group, write);
+  } catch (...) {  // what was there before stays
+    std::filesystem::remove(fresh, code);
+    throw;
+  }
+  together(s.group, [&] {
+    std::filesystem::rename(fresh, path, code);
+    const Socket place(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));  // owns any descriptor
+    const bool synced = !place || fsync(place.fd()) == 0 || errno == EINVAL;       // as io's OutputFile
+    check_runtime(!code && synced, "[{}] expected to rename {}, got: {}", kFsdpName, fresh,
+                  code ? code.message() : std::strerror(errno));
   });
   together(s.group, [&] {
     if (rank == 0) remove_others(folder, s.group.size());
@@ -178,10 +218,11 @@ void ShardedParameters::load(const std::string& folder, optim::Optimizer* optimi
     int64_t number = 0;
     for (ShardedUnit& u : s.units) {
       if (!u.mine.defined()) continue;
+      for (const ShardedParam& p : u.params) shards.check_shape(p);
       const auto row = [&](const std::string& prefix, DType dtype) {
         Tensor out = zeros({u.chunk}, {.dtype = dtype});
         each_part(u, s.group.rank(), [&](const ShardedParam& p, int64_t first, int64_t at, int64_t n) {
-          shards.read(prefix + p.name, first, out.narrow(0, at, n));
+          shards.read(prefix + p.name, p.numel, first, out.narrow(0, at, n));
         });
         return out;
       };

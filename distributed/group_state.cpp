@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "../core/held_signals.h"
 #include "../core/modes.h"
@@ -31,8 +32,13 @@ std::string words_of(const Call& call) { return text_of(call.signature) + tapir:
 }  // namespace
 
 const char* name_of(Collective op) { return kNames[int(op)]; }
-Failure has_failed(const Signature& s, const Failure& why) {
-  return {tapir::format("[{}] {}: the group has failed before: {}", name_of(s.op), text_of(s), why.text), why.kind};
+static std::string op_of(const std::string& words) { return words.substr(0, words.find_first_of("( ")); }
+Failure has_failed(const std::string& words, const Failure& why) {
+  return {tapir::format("[{}] {}: the group has failed before: {}", op_of(words), words, why.text), why.kind};
+}
+/// "recv of 3 x float32": on its way it is a message for both ends.
+static std::string words_of(const Signature& message, bool sends) {
+  return (sends ? "send" : "recv") + text_of(message).substr(std::strlen(name_of(message.op)));
 }
 void throw_failure(const Failure& why) {
   if (why.kind == Failure::Kind::Other) throw RuntimeError(why.text);
@@ -40,6 +46,7 @@ void throw_failure(const Failure& why) {
 }
 std::string text_of(const Signature& s) {
   std::string text = name_of(s.op);
+  if (s.op == Collective::Send) return text + tapir::format(" of {} x {}", s.count, s.dtype);
   if (reduces(s.op)) text += tapir::format("({})", kReductions[s.reduce]);
   if (s.root >= 0) text += tapir::format("(root {})", s.root);
   text += tapir::format(" #{}", s.sequence);
@@ -64,14 +71,6 @@ void Exchange::fail(const Failure& why) {
   std::lock_guard lock(mutex);
   if (left > 0 && !failure) failure = why;
   changed.notify_all();
-}
-
-void check_process(const char* op, int process) {
-  check_runtime(
-      process == getpid(),
-      "[{}] expected the process that made the group, {}, got {}, which was forked from it: a group's threads "
-      "and connections do not come along",
-      op, process, getpid());
 }
 
 void WorkState::complete(Failure why) {
@@ -135,10 +134,11 @@ void Work::wait() const {
   if (!state_) return;
   WorkState& s = *state_;
   if (s.process != getpid() && !s.done) check_process("wait", s.process);
+  if (s.exchange) s.exchange->wait(s.deadline);  // before the lock: others may ask meanwhile
   std::unique_lock lock(s.mutex);
   if (s.exchange && !s.done) {
     if (const Failure why = outcome(*s.exchange, s.deadline, s.group.state().options.timeout))
-      s.error = s.group.state().fail_with(text_of(s.exchange->signature), why);
+      s.error = s.group.state().fail_with(words_of(s.exchange->signature, s.sends), why);
     s.done = true;
   }
   s.changed.wait(lock, [&s] { return s.done; });
@@ -166,17 +166,19 @@ void GroupState::open() {
     const TransportOptions t{.rank = int(rank),
                              .size = int(size),
                              .prefix = prefix,
+                             .terms = tapir::format("{}, backend {}, debug {}", members, options.backend, int(debug)),
                              .address = address,
                              .secret = launch.secret,
                              .init_timeout = options.init_timeout,
                              .silence = silence};
     transport = options.backend == "gloo" ? make_gloo(*store, t) : make_tcp(*store, t);
   }
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("init_process_group", [this] { run(); });
   if (options.backend != "nccl") return;
   std::promise<void> opened;
   auto ready = opened.get_future();
-  watch_ = std::thread([this, opened = std::move(opened)]() mutable { watch(std::move(opened)); });
+  watch_ =
+      start_thread("init_process_group", [this, opened = std::move(opened)]() mutable { watch(std::move(opened)); });
   ready.get();
 }
 
@@ -249,14 +251,14 @@ Work GroupState::message(const Signature& s, uint32_t tag, bool sends, const Ten
   auto* state = new WorkState;
   Work work(state);
   if (const Failure before = failed()) {
-    state->error = has_failed(s, before);
+    state->error = has_failed(words_of(s, sends), before);
     state->done = true;
   } else {
     const Piece piece{int(peer), x.data_ptr(), x.numel() * size_of(x.dtype())};
     const std::span<const Piece> one(&piece, 1), none;
     state->exchange = transport->start(uint64_t(tag) << 2 | 1, s, sends ? one : none, sends ? none : one);
     state->exchange->memory = x;  // the work may be dropped
-    state->finish = std::move(finish);
+    state->finish = std::move(finish), state->sends = sends;
     refs.fetch_add(1);
     state->group = ProcessGroup(this);
     state->deadline = now() + options.timeout;
@@ -278,8 +280,7 @@ void GroupState::settle() {
 }
 
 Failure GroupState::fail_with(const std::string& what, const Failure& why) {
-  std::string text = tapir::format("[{}] {} on rank {} of {}: {}", what.substr(0, what.find_first_of("( ")), what, rank,
-                                   size, why.text);
+  std::string text = tapir::format("[{}] {} on rank {} of {}: {}", op_of(what), what, rank, size, why.text);
   if (const Failure first = failed()) return {text, first.kind};  // of which this one comes
   if (store) try {
       store->set_timeout(0.4);

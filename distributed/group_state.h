@@ -13,13 +13,11 @@
 
 #include "../core/cuda.h"
 #include "process_group.h"
+#include "socket.h"
 #include "store.h"
 #include "transport.h"
 
 namespace tapir::inline v0::distributed {
-
-/// Threads and connections stay with the process that made them: RuntimeError in one that was forked from it.
-void check_process(const char* op, int process);
 
 struct WorkState {
   std::atomic<int> refs{1};
@@ -31,6 +29,7 @@ struct WorkState {
   std::function<void()> finish;  // in the thread that waits first: results go from the host's copy to where they belong
   std::shared_ptr<Exchange> exchange;  // of send and recv: there is no task
   ProcessGroup group;                  // of these two
+  bool sends = false;                  // or it receives
   double deadline = 0;
   std::shared_ptr<cuda::Event> on_device;  // when it is done there: the stream of who waits, waits for it
   bool held = false;                       // its tensors, until it is
@@ -61,7 +60,8 @@ struct Call {
 
 const char* name_of(Collective op);
 /// Of a call after the failure that ended the group.
-Failure has_failed(const Signature& s, const Failure& why);
+Failure has_failed(const std::string& words, const Failure& why);
+inline Failure has_failed(const Signature& s, const Failure& why) { return has_failed(text_of(s), why); }
 /// PeerError where a rank is gone or late, else RuntimeError.
 [[noreturn]] void throw_failure(const Failure& why);
 /// Before it is handed to the group's thread: on a device it waits for what the current stream computes.
@@ -84,6 +84,7 @@ struct GroupState {
   LaunchInfo launch;
   ProcessGroupOptions options;
   std::string prefix, address;
+  std::string members;  // as all of them must say it
   bool debug = false;
   std::shared_ptr<StoreServer> server;
   std::shared_ptr<Store> store;
@@ -96,8 +97,8 @@ struct GroupState {
   static WorkState* of(const Work& work) { return work.state_.get(); }
   GroupState();
   ~GroupState();
-  /// What needs no peer: ValueError, RuntimeError for a backend that is not there.
-  static void check_options(const ProcessGroupOptions& options);
+  /// What needs no peer: ValueError, RuntimeError for a backend that is not there. The options, with timeouts that clocks can add to.
+  static ProcessGroupOptions checked(ProcessGroupOptions options);
   /// init_process_group for a place that is known.
   static ProcessGroup join(const ProcessGroupOptions& options, const LaunchInfo& place, double silence = 0);
   /// Do collectives of x run on its device?

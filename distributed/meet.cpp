@@ -29,15 +29,15 @@ struct Meeting {
     fail(ErrorKind::Runtime, "[init_process_group] expected rank {} of {} to meet the others within {} s; {}", o.rank,
          o.size, o.init_timeout, why);
   }
-  /// The first that comes says how many they are.
-  void agree_on_size() {
-    const std::string place = o.prefix + "size";
-    if (store.add(o.prefix + "comers", 1) == 1) return store.set(place, std::to_string(o.size));
-    const int first = std::stoi(store.get(place, o.init_timeout));
-    if (first == o.size) return;
-    const std::string why = tapir::format(
-        "the ranks have different WORLD_SIZEs: rank {} has {}, the first that came {}", o.rank, o.size, first);
-    end_meeting(store, o.prefix, why, std::max(first, o.size));
+  /// The first that comes says how many they are, and what they are to have alike.
+  void agree_on_terms() {
+    const std::string place = o.prefix + "terms", mine = tapir::format("{} {}", o.size, o.terms);
+    if (store.add(o.prefix + "comers", 1) == 1) return store.set(place, mine);
+    const std::string first = store.get(place, o.init_timeout);
+    if (first == mine) return;
+    const std::string why = tapir::format("the ranks differ: rank {} has {}; the first that came has {}", o.rank,
+                                          o.terms, first.substr(first.find(' ') + 1));
+    end_meeting(store, o.prefix, why, std::max(std::stoi(first), o.size));
     refuse(why);
   }
   /// The store may go with this process: let others read.
@@ -58,7 +58,7 @@ bool is_meeting_over(Store& store, const std::string& prefix) { return store.has
 std::vector<std::string> meet(Store& store, const TransportOptions& o, const std::string& mine) {
   const double deadline = now() + o.init_timeout;
   Meeting meeting{store, o};
-  meeting.agree_on_size();
+  meeting.agree_on_terms();
   store.set(meeting.key(o.rank), mine);
   if (const std::string why = meeting.verdict(); !why.empty()) meeting.refuse(why);
   std::vector<std::string> texts(static_cast<size_t>(o.size));

@@ -40,16 +40,23 @@ void share_errors(const ProcessGroup& group, const std::string& mine) {
 
 StateDict broadcast_state_dict(const StateDict& state, const ProcessGroup& group, int64_t src) {
   NoGrad guard;
-  std::string list;  // a line each: dtype, sizes, ":" and the name, which may hold anything but a line's end
-  if (group.rank() == src)
-    for (const auto& [name, t] : state) {
-      check(name.find('\n') == std::string::npos, "[broadcast_state_dict] expected names of one line, got \"{}\"",
-            name);
-      list += std::to_string(int(t.dtype()));
-      for (const int64_t n : t.shape()) list += " " + std::to_string(n);
-      list += ":" + name + "\n";
+  std::string
+      list;  // a line each: dtype, sizes, ":" and the name, which may hold anything but a line's end; or "!" and an error
+  std::exception_ptr mine;
+  if (group.rank() == src) try {
+      for (const auto& [name, t] : state) {
+        check(name.find('\n') == std::string::npos, "[broadcast_state_dict] expected names of one line, got \"{}\"",
+              name);
+        list += std::to_string(int(t.dtype()));
+        for (const int64_t n : t.shape()) list += " " + std::to_string(n);
+        list += ":" + name + "\n";
+      }
+    } catch (...) {
+      mine = std::current_exception(), list = "!" + words_of_error();
     }
   list = broadcast_text(list, group, src);
+  if (mine) std::rethrow_exception(mine);
+  check_runtime(!list.starts_with('!'), "[broadcast_state_dict] rank {} failed: {}", src, list.substr(1));
   StateDict out;
   std::string_view rest = list;
   while (!rest.empty()) {

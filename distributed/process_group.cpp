@@ -256,6 +256,7 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int64_t>& ranks) const {
   ProcessGroup group(s);
   enroll(*s);
   s->rank = me - ranks.begin(), s->size = int64_t(ranks.size());
+  s->members = tapir::format("new_group of ranks {}", Dims(ranks));
   s->launch = parent.launch, s->options = parent.options, s->debug = parent.debug;
   s->store = parent.store, s->server = parent.server, s->address = parent.address, s->silence = parent.silence;
   s->prefix = tapir::format("{}group{}/", parent.prefix, child);
@@ -290,7 +291,7 @@ static void rendezvous(GroupState& s) {
 
 ProcessGroup init_process_group(const ProcessGroupOptions& o) { return GroupState::join(o, launch_info(o.launch)); }
 
-void GroupState::check_options(const ProcessGroupOptions& o) {
+ProcessGroupOptions GroupState::checked(ProcessGroupOptions o) {
   check(o.backend == "tcp" || o.backend == "gloo" || o.backend == "nccl",
         "[init_process_group] expected backend tcp, gloo or nccl, got \"{}\"", o.backend);
   check_runtime(o.backend != "nccl" || cuda::is_available(),
@@ -301,16 +302,20 @@ void GroupState::check_options(const ProcessGroupOptions& o) {
       o.backend != "gloo" || gloo_is_available(),
       "[init_process_group] expected a Tapir built with gloo, got one without: install libgloo-dev and configure "
       "again, or take backend \"tcp\"");
+  constexpr double kForEver = 1e9;  // 30 years
+  o.timeout = std::min(o.timeout, kForEver), o.init_timeout = std::min(o.init_timeout, kForEver);
+  return o;
 }
 
 ProcessGroup GroupState::join(const ProcessGroupOptions& o, const LaunchInfo& place, double silence) {
-  check_options(o);
+  const ProcessGroupOptions options = checked(o);
   auto* s = new GroupState;
   ProcessGroup group(s);
   enroll(*s);
   s->launch = place;
-  s->options = o, s->silence = silence;
+  s->options = options, s->silence = silence;
   s->rank = s->launch.rank, s->size = s->launch.world_size;
+  s->members = tapir::format("WORLD_SIZE {}", s->size);
   const char* debug = std::getenv("TAPIR_DISTRIBUTED_DEBUG");
   s->debug = o.debug.value_or(debug && std::strcmp(debug, "0") != 0);
   if (s->size > 1) rendezvous(*s);

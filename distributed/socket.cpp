@@ -6,6 +6,7 @@
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -37,7 +38,7 @@ bool wait_for(int fd, short events, double deadline) {
     pollfd p{fd, events, 0};
     const int n = poll(&p, 1, left(deadline));
     if (n > 0) return true;
-    if (now() >= deadline) return false;
+    if (!(now() < deadline)) return false;
   }
 }
 
@@ -141,7 +142,11 @@ Socket connect_to(const char* op, const std::string& host, int port, double dead
   for (int reason = ETIMEDOUT;;) {
     for (const addrinfo* a = resolved.list; a; a = a->ai_next) {
       Socket s(::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol));
-      if (!s) continue;
+      if (const int code = errno; !s) {
+        check_runtime(code != EMFILE && code != ENFILE, "[{}] expected a socket to {}:{}, got: {}", op, host, port,
+                      std::strerror(code));
+        continue;
+      }
       set_blocking(s.fd(), false);
       int code = connect(s.fd(), a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
       if (code == EINPROGRESS) {
@@ -155,7 +160,7 @@ Socket connect_to(const char* op, const std::string& host, int port, double dead
       }
       reason = code;
     }
-    if (now() >= deadline)
+    if (!(now() < deadline))
       fail(ErrorKind::Runtime, "[{}] expected a listener at {}:{}, got: {}", op, host, port, std::strerror(reason));
     usleep(20000);
   }
@@ -202,6 +207,19 @@ void no_delay(int fd) {
 void set_blocking(int fd, bool on) {
   const int flags = fcntl(fd, F_GETFL);
   fcntl(fd, F_SETFL, on ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
+}
+
+Socket event_of(const char* op) {
+  Socket event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  check_runtime(bool(event), "[{}] expected a file descriptor more, got: {}", op, std::strerror(errno));
+  return event;
+}
+
+void check_process(const char* op, int process) {
+  check_runtime(process == getpid(),
+                "[{}] expected the process that made it, {}, got {}, which was forked from it: threads and connections "
+                "do not come along",
+                op, process, getpid());
 }
 
 std::string random_token() {

@@ -2,7 +2,11 @@
 // TCP sockets with deadlines, for what stands in this folder; not public.
 #include <cstdint>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
+
+#include "../core/error.h"
 
 namespace tapir::inline v0::distributed {
 
@@ -49,6 +53,16 @@ void give_up_after(int fd, double seconds);
 void send_all(const char* op, const Socket& s, const void* data, size_t bytes, double deadline);
 void recv_all(const char* op, const Socket& s, void* data, size_t bytes, double deadline);
 void set_blocking(int fd, bool on);
+/// What another thread writes to, so that a poll() ends: an eventfd. RuntimeError where there is no file descriptor for it.
+Socket event_of(const char* op);
+/// Threads and connections stay with the process that made them: RuntimeError in one that was forked from it.
+void check_process(const char* op, int process);
+/// A thread that runs f; RuntimeError where the system has none.
+template <class F> std::thread start_thread(const char* op, F&& f) try {
+  return std::thread(std::forward<F>(f));
+} catch (const std::system_error& e) {
+  fail(ErrorKind::Runtime, "[{}] expected a thread, got: {}", op, e.what());
+}
 /// 32 hexadecimal digits that nobody can guess.
 std::string random_token();
 

@@ -1,17 +1,18 @@
 #include "store.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "../core/error.h"
@@ -24,7 +25,7 @@ namespace tapir::inline v0::distributed {
 namespace {
 
 enum class Request : uint8_t { Set, Get, Add, Has, Remove };
-enum class Reply : uint8_t { Ok, TimedOut, Full };
+enum class Reply : uint8_t { Ok, TimedOut, Full, NoNumber, Overflow };
 constexpr size_t kMaxKey = 1024, kMaxValue = size_t(1) << 20, kMaxMessage = kMaxKey + kMaxValue + 5;
 constexpr size_t kMaxBytes = size_t(256) << 20, kMaxKeys = size_t(1) << 20, kMaxClients = 16384;
 
@@ -47,8 +48,12 @@ struct Connection {
   Socket socket;
   std::string in, out;
   bool broken = false;
-  std::string waits_for;  // a key that somebody will set
+  std::optional<std::string> waits_for;  // a key that somebody will set
   double waits_until = 0;
+};
+struct Value {
+  std::string bytes;
+  bool is_number = false;  // add() made it
 };
 
 }  // namespace
@@ -56,19 +61,20 @@ struct Connection {
 struct StoreServer::State {
   explicit State(Door d) : door(std::move(d)) {}
   Door door;
-  int wake = -1;
+  const int process = getpid();
+  Socket wake = event_of("StoreServer");
   std::list<Connection> connections;
-  std::map<std::string, std::string> table;
+  std::map<std::string, Value> table;
   size_t bytes = 0;  // of the table
   std::thread thread;
 
   void run() {
     for (std::vector<pollfd> polls;;) {
-      polls.assign(1, {wake, POLLIN, 0});
+      polls.assign(1, {wake.fd(), POLLIN, 0});
       double next = door.due();
       for (const Connection& c : connections) {
         polls.push_back({c.socket.fd(), short(POLLIN | (c.out.empty() ? 0 : POLLOUT)), 0});
-        if (!c.waits_for.empty()) next = std::min(next, c.waits_until);
+        if (c.waits_for) next = std::min(next, c.waits_until);
       }
       door.watch(polls);
       poll(polls.data(), polls.size(), std::max(0, int((next - now()) * 1000) + 1));
@@ -83,8 +89,8 @@ struct StoreServer::State {
 
   void serve(Connection& c, short events) {
     if (events & (POLLIN | POLLHUP | POLLERR)) read(c);
-    if (!c.waits_for.empty() && now() >= c.waits_until) {
-      c.waits_for.clear();
+    if (c.waits_for && !(now() < c.waits_until)) {
+      c.waits_for.reset();
       reply(c, Reply::TimedOut, "");
     }
     if (!c.broken) flush(c);
@@ -106,7 +112,7 @@ struct StoreServer::State {
       const std::string message = c.in.substr(4, size);
       c.in.erase(0, 4 + size);
       const size_t key_size = take<uint32_t>(message, 1);
-      if (key_size > std::min(kMaxKey, message.size() - 5)) return void(c.broken = true);
+      if (key_size == 0 || key_size > std::min(kMaxKey, message.size() - 5)) return void(c.broken = true);
       handle(c, Request(message[0]), message.substr(5, key_size), message.substr(5 + key_size));
     }
   }
@@ -114,36 +120,41 @@ struct StoreServer::State {
   void handle(Connection& c, Request request, const std::string& key, const std::string& value) {
     const auto found = table.find(key);
     switch (request) {
-      case Request::Set: return reply(c, store(key, value), "");
+      case Request::Set: return reply(c, store(key, {value}), "");
       case Request::Get:
-        if (found != table.end()) return reply(c, Reply::Ok, found->second);
+        if (found != table.end()) return reply(c, Reply::Ok, found->second.bytes);
         c.waits_for = key;
         c.waits_until = now() + take<double>(value);
         return;
       case Request::Add: {
-        std::string sum;
-        put(sum, take<int64_t>(value) + (found == table.end() ? 0 : take<int64_t>(found->second)));
-        return reply(c, store(key, sum), sum);
+        int64_t sum = take<int64_t>(value);
+        if (found != table.end() && !found->second.is_number) return reply(c, Reply::NoNumber, "");
+        if (found != table.end() && __builtin_add_overflow(sum, take<int64_t>(found->second.bytes), &sum))
+          return reply(c, Reply::Overflow, "");
+        std::string bytes;
+        put(bytes, sum);
+        return reply(c, store(key, {bytes, true}), bytes);
       }
       case Request::Has: return reply(c, Reply::Ok, found == table.end() ? "0" : "1");
       case Request::Remove:
-        if (found != table.end()) bytes -= key.size() + found->second.size(), table.erase(found);
+        if (found != table.end()) bytes -= key.size() + found->second.bytes.size(), table.erase(found);
         return reply(c, Reply::Ok, "");
       default: c.broken = true;
     }
   }
 
-  Reply store(const std::string& key, const std::string& value) {
+  Reply store(const std::string& key, const Value& value) {
     const auto found = table.find(key);
     const bool is_new = found == table.end();
-    const size_t after = bytes + value.size() + (is_new ? key.size() : 0) - (is_new ? 0 : found->second.size());
+    const size_t after =
+        bytes + value.bytes.size() + (is_new ? key.size() : 0) - (is_new ? 0 : found->second.bytes.size());
     if (after > kMaxBytes || (is_new && table.size() >= kMaxKeys)) return Reply::Full;
     bytes = after;
     table[key] = value;
     for (Connection& c : connections)
       if (c.waits_for == key) {
-        c.waits_for.clear();
-        reply(c, Reply::Ok, value);
+        c.waits_for.reset();
+        reply(c, Reply::Ok, value.bytes);
         flush(c);
       }
     return Reply::Ok;
@@ -171,8 +182,7 @@ static Door door_at(const std::string& host, int port, const std::string& secret
 StoreServer::StoreServer(const std::string& host, int port, const std::string& secret)
     : state_(new State(door_at(host, port, secret))) {
   try {
-    state_->wake = eventfd(0, EFD_CLOEXEC);
-    state_->thread = std::thread([s = state_] { s->run(); });
+    state_->thread = start_thread("StoreServer", [s = state_] { s->run(); });
   } catch (...) {
     delete state_;
     throw;
@@ -181,8 +191,8 @@ StoreServer::StoreServer(const std::string& host, int port, const std::string& s
 
 StoreServer::~StoreServer() {
   const uint64_t one = 1;
-  if (write(state_->wake, &one, sizeof one) == sizeof one) state_->thread.join();
-  close(state_->wake);
+  if (state_->process != getpid()) new std::thread(std::move(state_->thread));  // of the other process: nobody's here
+  else if (write(state_->wake.fd(), &one, sizeof one) == sizeof one) state_->thread.join();
   delete state_;
 }
 
@@ -190,17 +200,19 @@ int StoreServer::port() const { return state_->door.port(); }
 
 struct Store::State {
   Socket socket;
+  const int process = getpid();
   std::atomic<double> timeout = 0;
   std::mutex mutex;
 
   std::pair<Reply, std::string> ask(Request request, const std::string& key, const std::string& value, double seconds) {
+    check_process("Store", process);
     std::lock_guard lock(mutex);
     check_runtime(bool(socket), "[Store] expected a connection, got one that has failed before");
     std::string rest;
     put(rest, uint32_t(key.size()));
     const std::string message = framed(uint8_t(request), rest + key + value);
-    check(key.size() <= kMaxKey && value.size() <= kMaxValue,
-          "[Store] expected a key of at most {} bytes and a value of at most {}, got {} and {}", kMaxKey, kMaxValue,
+    check(!key.empty() && key.size() <= kMaxKey && value.size() <= kMaxValue,
+          "[Store] expected a key of 1 to {} bytes and a value of at most {}, got {} and {}", kMaxKey, kMaxValue,
           key.size(), value.size());
     const double deadline = now() + seconds;
     std::string reply;
@@ -219,16 +231,23 @@ struct Store::State {
     check_runtime(Reply(reply[0]) != Reply::Full,
                   "[Store] expected room for \"{}\" and {} bytes, got a store that is full ({} bytes, {} keys)", key,
                   value.size(), kMaxBytes, kMaxKeys);
+    check(Reply(reply[0]) != Reply::NoNumber, "[Store] expected a number under \"{}\", got what was set", key);
+    check(Reply(reply[0]) != Reply::Overflow, "[Store] expected a sum of 64 bits under \"{}\", got one beyond", key);
     return {Reply(reply[0]), reply.substr(1)};
   }
 };
 
+static double seconds_of(double timeout) {
+  check(!std::isnan(timeout), "[Store] expected a number of seconds, got {}", timeout);
+  return timeout;
+}
+
 Store::Store(const std::string& host, int port, const StoreOptions& options) : state_(new State) {
   try {
     check_secret("Store", host, options.secret);
-    state_->timeout = options.timeout;
-    state_->socket =
-        knock("Store", host, port, Service::Store, options.secret, 0, 0, now() + options.timeout, options.patience);
+    state_->timeout = seconds_of(options.timeout);
+    state_->socket = knock("Store", host, port, Service::Store, options.secret, 0, 0, now() + options.timeout,
+                           seconds_of(options.patience));
   } catch (...) {
     delete state_;
     throw;
@@ -242,7 +261,7 @@ void Store::set(const std::string& key, const std::string& value) {
 }
 
 std::string Store::get(const std::string& key, double timeout) {
-  if (timeout < 0) timeout = state_->timeout;
+  if (seconds_of(timeout) < 0) timeout = state_->timeout;
   std::string seconds;
   put(seconds, timeout);
   auto [status, value] = state_->ask(Request::Get, key, seconds, timeout + 2);
@@ -261,7 +280,7 @@ bool Store::has(const std::string& key) { return state_->ask(Request::Has, key, 
 void Store::remove(const std::string& key) { state_->ask(Request::Remove, key, "", state_->timeout); }
 
 void Store::wait(const std::vector<std::string>& keys, double timeout) {
-  if (timeout < 0) timeout = state_->timeout;
+  if (seconds_of(timeout) < 0) timeout = state_->timeout;
   const double deadline = now() + timeout;
   std::string missing;
   for (const std::string& key : keys) {
@@ -273,7 +292,7 @@ void Store::wait(const std::vector<std::string>& keys, double timeout) {
   check_runtime(missing.empty(), "[Store] expected every key within {} s, missing: {}", timeout, missing);
 }
 
-void Store::set_timeout(double seconds) { state_->timeout = seconds; }
+void Store::set_timeout(double seconds) { state_->timeout = seconds_of(seconds); }
 
 std::string Store::local_address() const { return distributed::local_address(state_->socket); }
 

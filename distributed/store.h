@@ -30,8 +30,8 @@ struct StoreOptions {
       10;  // seconds for a server that listens to prove that it is one; a silent one is named on stderr before
 };
 
-/// A connection to a StoreServer. Calls of several threads follow one another. Each throws RuntimeError when the server is gone or full, and
-/// ValueError for a key or a value that is too large.
+/// A connection to a StoreServer. Calls of several threads follow one another. Each throws RuntimeError when the server is gone or full and
+/// in a process that was forked from this one, ValueError for a key or a value that is too large, an empty key, and NaN for seconds.
 class Store : NoCopy {
  public:
   /// Waits until a server listens there, at most the timeout. RuntimeError where that is no StoreServer, or has another
@@ -42,7 +42,7 @@ class Store : NoCopy {
   void set(const std::string& key, const std::string& value);
   /// Waits for the key; RuntimeError names it after `timeout` seconds (below 0: the store's own).
   std::string get(const std::string& key, double timeout = -1);
-  /// Adds to the number under the key, 0 where there is none; returns the sum.
+  /// Adds to the number under the key, 0 where there is none; returns the sum. ValueError for what set() has left there, and for a sum beyond int64.
   int64_t add(const std::string& key, int64_t amount);
   /// Is the key there?
   bool has(const std::string& key);

@@ -1,7 +1,6 @@
 // The transport that is always there: a socket between every two ranks, and one thread that reads them all. It reads whatever comes, so
 // that no order of sends and receives can lock two ranks up; what nobody has asked for yet waits in a mailbox.
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -68,15 +67,13 @@ class Tcp final : public Transport {
  public:
   Tcp(Store& store, const TransportOptions& o) : options_(o), peers_(size_t(o.size)) {
     connect_all(store);
-    wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_thread("init_process_group", [this] { run(); });
   }
   ~Tcp() override {
     abort("the group was destroyed");
     stop_ = true;
     wake();
     thread_.join();
-    close(wake_);
   }
 
   std::shared_ptr<Exchange> start(uint64_t channel, const Signature& signature, std::span<const Piece> sends,
@@ -123,13 +120,13 @@ class Tcp final : public Transport {
 
   void wake() {
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = ::write(wake_, &one, sizeof one);
+    [[maybe_unused]] const ssize_t n = ::write(wake_.fd(), &one, sizeof one);
   }
 
   void run() {
     std::vector<pollfd> polls;
     while (!stop_) {
-      polls.assign(1, {wake_, POLLIN, 0});
+      polls.assign(1, {wake_.fd(), POLLIN, 0});
       {
         std::lock_guard lock(mutex_);
         for (const Peer& p : peers_) {
@@ -140,7 +137,7 @@ class Tcp final : public Transport {
       poll(polls.data(), polls.size(), -1);
       uint64_t count;
       if (polls[0].revents) [[maybe_unused]]
-        const ssize_t n = ::read(wake_, &count, sizeof count);
+        const ssize_t n = ::read(wake_.fd(), &count, sizeof count);
       for (size_t i = 1; i < polls.size(); ++i) {
         if (!polls[i].revents) continue;
         std::lock_guard lock(mutex_);
@@ -287,7 +284,7 @@ class Tcp final : public Transport {
   std::mutex mutex_;
   std::string aborted_;
   std::atomic<bool> stop_ = false;
-  int wake_ = -1;
+  Socket wake_ = event_of("init_process_group");
   std::thread thread_;
 };
 

@@ -93,8 +93,9 @@ class Transport {
 
 struct TransportOptions {
   int rank = 0, size = 1;
-  std::string prefix;   // of this group's keys in the store
-  std::string address;  // of this machine, as peers reach it
+  std::string prefix;      // of this group's keys in the store
+  std::string terms = {};  // what all ranks must have alike
+  std::string address;     // of this machine, as peers reach it
   std::string secret;
   double init_timeout = 300;
   double silence = 0;  // seconds after which a peer whose machine does not answer is gone; 0: as the system has it

@@ -27,6 +27,7 @@ namespace tapir::inline v0::distributed {
 namespace {
 
 using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
+constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);  // without it, what connectFullMesh() had
 
 class StoreForGloo final : public ::gloo::rendezvous::Store {
  public:
@@ -92,7 +93,6 @@ class Gloo final : public Transport {
       context_->setTimeout(std::chrono::milliseconds(int64_t(o.connect_timeout() / kRelaxed * 1000)));
       StoreForGloo adapter(store, o);
       context_->connectFullMesh(adapter, device);
-      context_->setTimeout(std::chrono::hours(24 * 365));
     } catch (const RuntimeError&) {
       throw;
     } catch (const std::exception& e) {
@@ -129,7 +129,11 @@ class Gloo final : public Transport {
     }
     Flow* f = flow.get();
     flows_.push_back(std::move(flow));
-    f->thread = std::thread([this, f] { run(*f); });
+    try {
+      f->thread = start_thread("gloo", [this, f] { run(*f); });
+    } catch (const RuntimeError& e) {  // the group ends, and with it what was posted
+      exchange->fail({e.what()});
+    }
     return exchange;
   }
 
@@ -151,7 +155,8 @@ class Gloo final : public Transport {
           for (const Buffer* b : {&m.head, &m.body})
             if (*b) (*b)->abortWaitSend(), (*b)->abortWaitRecv();
     }
-    for (const auto& f : flows) f->thread.join();
+    for (const auto& f : flows)
+      if (f->thread.joinable()) f->thread.join();
   }
 
  private:
@@ -182,7 +187,7 @@ class Gloo final : public Transport {
     try {
       for (auto& m : f.receives) {
         peer = m.piece.peer;
-        if (!m.head->waitRecv() || !fits(f, m)) return void(f.over = true);
+        if (!m.head->waitRecv(kForEver) || !fits(f, m)) return void(f.over = true);
         if (m.piece.bytes > 0) {
           std::lock_guard lock(body_mutex_);
           m.body = context_->createUnboundBuffer(m.piece.data, size_t(m.piece.bytes));
@@ -191,12 +196,12 @@ class Gloo final : public Transport {
       }
       for (auto& m : f.receives) {
         peer = m.piece.peer;
-        if (m.body && !m.body->waitRecv()) return void(f.over = true);
+        if (m.body && !m.body->waitRecv(kForEver)) return void(f.over = true);
         f.exchange->done(peer);
       }
       for (auto& m : f.sends) {
         peer = m.piece.peer;
-        if (!m.head->waitSend() || (m.body && !m.body->waitSend())) return void(f.over = true);
+        if (!m.head->waitSend(kForEver) || (m.body && !m.body->waitSend(kForEver))) return void(f.over = true);
         f.exchange->done(peer);
       }
     } catch (const std::exception& e) {

@@ -69,3 +69,13 @@ TEST_CASE("a sharded checkpoint of 4 ranks goes on with 4, 2 and 1; one of 1 wit
   CHECK(loss("2", folder / "four", true) == wanted);  // in the same folder: the older files go
   CHECK(loss("1", folder / "four", false) == wanted);
 }
+
+TEST_CASE("a sharded checkpoint is of one save, and of a model with these shapes") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const char* scenario : {"fsdp_failed_save", "fsdp_shapes"}) {
+    const TemporaryFolder folder;
+    const Ended e = launch({"--nproc", "2"}, {worker(), scenario}, {"TAPIR_TEST_FILE=" + (folder / "x")});
+    INFO(scenario << "\n" << e.output);
+    CHECK(e.status == 0);
+  }
+}

@@ -104,6 +104,7 @@ TEST_CASE("groups of one process after one another, at a store that stays") {
 TEST_CASE("a process that was forked from a rank") {
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
   for (const auto& backend : backends()) all_well("forked", 2, backend);
+  all_well("forked_elastic", 2);
 }
 
 TEST_CASE("a thousand silent strangers at a rank's door") {
@@ -114,6 +115,33 @@ TEST_CASE("a thousand silent strangers at a rank's door") {
 TEST_CASE("ranks that disagree on their number") {
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
   for (const char* scenario : {"world_sizes", "world_sizes_apart"}) all_well(scenario, 2);
+}
+
+TEST_CASE("ranks that disagree on the backend, on debug or on the ranks of a group") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  all_well("disagree", 2);
+}
+
+TEST_CASE("timeouts: a rank that is late is no rank that is gone; as long as you like") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const auto& backend : backends())
+    for (const char* scenario : {"late_to_collective", "for_ever"}) all_well(scenario, 2, backend);
+}
+
+TEST_CASE("messages: who asks whether one is there does not wait, errors name send and recv") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  for (const auto& backend : backends()) all_well("message_calls", 2, backend);
+}
+
+TEST_CASE("no thread for the messages of a collective") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  if (!tapir::distributed::gloo_is_available()) SKIP_TEST("built without gloo, which alone needs one");
+  all_well("no_thread", 2, "gloo");
+}
+
+TEST_CASE("broadcast_state_dict: what src cannot send is an error on all ranks") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  all_well("line_break", 2);
 }
 
 TEST_CASE("an address that other machines reach needs a secret") {

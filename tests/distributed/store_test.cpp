@@ -4,17 +4,24 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <netdb.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <csignal>
 #include <ctime>
+#include <limits>
+#include <memory>
 #include <thread>
 
 #include <tapir/core/error.h>
 #include <tapir/distributed/door.h>
+#include <tapir/distributed/process_group.h>
 
 #include "../catch.h"
 #include "../io/temporary.h"
@@ -274,4 +281,156 @@ TEST_CASE("a server without file descriptors waits for some") {
   distributed::Greeting g;
   distributed::recv_all("test", caller, &g, sizeof g, now() + 5);
   CHECK(g.magic[0] == 't');
+}
+
+/// Does f() give true in a process that is forked from this one, within 20 s?
+template <class F> static bool holds_in_child(F f) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    _exit(f() ? 0 : 1);
+  }
+  int status = -1;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
+/// Until its end this process gets n file descriptors more.
+static void leave_descriptors(int n) {
+  const int lowest = dup(0);
+  close(lowest);
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = rlim_t(lowest + n);
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/// A connection that has proven the secret, without the checks of Store.
+static Socket bare_client(const StoreServer& server) {
+  return distributed::knock("test", "127.0.0.1", server.port(), distributed::Service::Store, secret(), 0, 0, now() + 5,
+                            5);
+}
+
+TEST_CASE("a store refuses an empty key") {
+  const StoreServer server("127.0.0.1", 0, secret());
+  Store a("127.0.0.1", server.port(), {.secret = secret(), .timeout = 5}),
+      b("127.0.0.1", server.port(), {.secret = secret(), .timeout = 5});
+  a.set("x", "1"), a.set("y", "2");
+  CHECK(mentions(message_of<ValueError>([&] { a.set("", "stray"); }), {"[Store]", "key"}));
+  CHECK_THROWS_AS(a.get("", 0.1), ValueError);
+  CHECK_THROWS_AS(a.add("", 1), ValueError);
+  CHECK_THROWS_AS(a.has(""), ValueError);
+  CHECK_THROWS_AS(a.remove(""), ValueError);
+  CHECK((a.get("x") == "1" && b.get("x") == "1" && a.get("y") == "2" && b.get("y") == "2"));
+  const Socket bare = bare_client(server);
+  const char set[] = {5, 0, 0, 0, 0, 0, 0, 0, 0};  // Set, a key of no bytes
+  distributed::send_all("test", bare, set, sizeof set, now() + 5);
+  char reply = 0;
+  CHECK(mentions(message_of<RuntimeError>([&] { distributed::recv_all("test", bare, &reply, 1, now() + 2); }),
+                 {"closed by the peer"}));
+}
+
+TEST_CASE("a store, and its server, stay with the process that made them") {
+  auto server = std::make_unique<StoreServer>("127.0.0.1", 0, secret());
+  Store store("127.0.0.1", server->port(), {.secret = secret(), .timeout = 3});
+  store.set("x", "1");
+  CHECK(holds_in_child([&] {
+    return mentions(message_of<RuntimeError>([&] { store.get("x"); }), {"[Store]", "forked"});
+  }));
+  CHECK(holds_in_child([&] {
+    server.reset();
+    return true;
+  }));
+  CHECK(store.get("x") == "1");
+}
+
+TEST_CASE("a store adds to numbers alone") {
+  const StoreServer server("127.0.0.1", 0);
+  Store store("127.0.0.1", server.port(), {.timeout = 5});
+  for (const char* text : {"5", "12345678"}) {
+    store.set("text", text);
+    CHECK(mentions(message_of<ValueError>([&] { store.add("text", 1); }), {"[Store]", "\"text\""}));
+    CHECK(store.get("text") == text);
+  }
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
+  CHECK((store.add("most", kMost) == kMost && store.add("least", kLeast) == kLeast));
+  CHECK(mentions(message_of<ValueError>([&] { store.add("most", 1); }), {"\"most\"", "64 bits"}));
+  CHECK(mentions(message_of<ValueError>([&] { store.add("least", -1); }), {"\"least\"", "64 bits"}));
+  CHECK((store.add("most", 0) == kMost && store.add("least", 1) == kLeast + 1));
+}
+
+TEST_CASE("NaN is no number of seconds, and infinity is one") {
+  const StoreServer server("127.0.0.1", 0, secret());
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto open = [&](double timeout, double patience) {
+    return std::make_unique<Store>("127.0.0.1", server.port(), distributed::StoreOptions{secret(), timeout, patience});
+  };
+  const auto refuses = [&](auto f) {
+    return holds_in_child([&] {
+      const auto store = open(5, 5);
+      return mentions(message_of<ValueError>([&] { f(*store); }), {"[Store]", "nan"});
+    });
+  };
+  CHECK(refuses([&](Store&) { open(nan, 5); }));
+  CHECK(refuses([&](Store&) { open(5, nan); }));
+  CHECK(refuses([&](Store& s) { s.get("never", nan); }));
+  CHECK(refuses([&](Store& s) { s.wait({"never"}, nan); }));
+  CHECK(refuses([&](Store& s) { s.set_timeout(nan); }));
+  CHECK(holds_in_child([&] {
+    open(INFINITY, INFINITY)->set("x", "1");
+    return open(INFINITY, INFINITY)->get("x", INFINITY) == "1";
+  }));
+  // Where one comes by the wire, or as a deadline, it is over.
+  const Socket bare = bare_client(server);
+  char get[18] = {14, 0, 0, 0, 1, 1, 0, 0, 0, 'k'}, reply[5] = {};
+  std::memcpy(get + 10, &nan, sizeof nan);
+  distributed::send_all("test", bare, get, sizeof get, now() + 5);
+  CHECK_NOTHROW(distributed::recv_all("test", bare, reply, sizeof reply, now() + 2));
+  CHECK(holds_in_child([&] {
+    return mentions(message_of<RuntimeError>([&] { distributed::recv_all("test", bare, reply, 1, nan); }),
+                    {"timed out"});
+  }));
+  CHECK(holds_in_child([&] {
+    return mentions(message_of<RuntimeError>([&] { distributed::connect_to("test", "127.0.0.1", 9, nan); }), {":9"});
+  }));
+}
+
+TEST_CASE("the last file descriptors: an error that says so, at once") {
+  const StoreServer server("127.0.0.1", 0, secret());
+  for (const int left : {0, 1})
+    CHECK(holds_in_child([&] {
+      leave_descriptors(left);
+      const std::string text = message_of<RuntimeError>([] { StoreServer("127.0.0.1", 0); });
+      return mentions(text, {"[StoreServer]", "Too many open files"});
+    }));
+  CHECK(holds_in_child([&] {
+    leave_descriptors(0);
+    return mentions(
+        message_of<RuntimeError>([&] { distributed::connect_to("test", "127.0.0.1", server.port(), now() + 60); }),
+        {"127.0.0.1:", "Too many open files"});
+  }));
+}
+
+TEST_CASE("no thread to be had: an error of the call that wanted one") {
+  pthread_attr_t before, huge;
+  pthread_attr_init(&huge);
+  pthread_attr_setstacksize(&huge, size_t(1) << 46);  // more than there are addresses
+  pthread_getattr_default_np(&before);
+  if (pthread_setattr_default_np(&huge) != 0) SKIP_TEST("the size of a thread's stack cannot be set here");
+  const auto said = [](auto f) {
+    try {
+      f();
+    } catch (const RuntimeError& e) {
+      return std::string(e.what());
+    } catch (const std::exception& e) {
+      return std::string("of another type: ") + e.what();
+    }
+    return std::string();
+  };
+  const std::string server = said([] { StoreServer("127.0.0.1", 0); });
+  const std::string group = said([] { distributed::init_process_group({.launch = {.rank = 0, .world_size = 1}}); });
+  pthread_setattr_default_np(&before);
+  CHECK(mentions(server, {"[StoreServer] expected a thread"}));
+  CHECK(mentions(group, {"[init_process_group] expected a thread"}));
+  CHECK(!distributed::is_initialized());
 }

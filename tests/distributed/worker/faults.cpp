@@ -1,15 +1,18 @@
 // What goes wrong: each rank gets a typed error, in time.
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <thread>
 
 #include <tapir/distributed/ddp.h>
+#include <tapir/distributed/elastic.h>
 #include <tapir/distributed/once.h>
 #include <tapir/distributed/socket.h>
 #include <tapir/distributed/store.h>
@@ -258,6 +261,117 @@ static void again() {
   }
 }
 
+static void forked_elastic() {
+  nn::Linear net(2, 2);
+  distributed::Elastic elastic(net, options);
+  elastic.run([&](const ProcessGroup& g, int64_t) {
+    std::fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      const std::string text = error_of<RuntimeError>([&] { elastic.commit(1); });
+      std::fflush(stdout);
+      _exit(has(text, "[Elastic]") && has(text, "forked") ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT(status == 0);
+    elastic.commit(1);
+    g.barrier();
+  });
+}
+
+/// Both ranks say at once what differs.
+static void disagree() {
+  const auto differ = [](const char* what, auto&& f) {
+    const double begin = seconds();
+    EXPECT(has(error_of<RuntimeError>(f), what));
+    EXPECT(seconds() - begin < 10);
+  };
+  options.debug = second();
+  differ("debug", [] { distributed::init_process_group(options); });
+  options.debug = false;
+  if (distributed::gloo_is_available()) {
+    options.backend = second() ? "gloo" : "tcp";
+    differ("gloo", [] { distributed::init_process_group(options); });
+    options.backend = "tcp";
+  }
+  const ProcessGroup g = distributed::init_process_group(options);
+  differ("(1, 0)", [&] { second() ? g.new_group({1, 0}) : g.new_group({0, 1}); });
+  g.barrier();
+}
+
+/// Later than gloo waits for a connection: a fifth of init_timeout.
+static void late_to_collective() {
+  options.init_timeout = 3;
+  const ProcessGroup g = distributed::init_process_group(options);
+  g.barrier();
+  if (second()) usleep(1000000);
+  Tensor x = ones({3});
+  g.all_reduce(x);
+  EXPECT(x.sum().item() == 6);
+}
+
+static void for_ever() {
+  for (const double timeout : {double(INFINITY), 1e10}) {
+    options.timeout = options.init_timeout = timeout;
+    const ProcessGroup g = distributed::init_process_group(options);
+    if (second()) usleep(200000);
+    Tensor x = ones({3}), y = ones({3});
+    g.all_reduce(x);
+    if (second()) usleep(200000), g.send(x, 0);
+    else g.recv(y, 1);
+    EXPECT(x.sum().item() == 6 && (second() || y.sum().item() == 6));
+    distributed::destroy_process_group();
+  }
+}
+
+static void message_calls() {
+  options.timeout = 2;
+  const ProcessGroup g = distributed::init_process_group(options);
+  Tensor x = ones({3});
+  if (second()) usleep(700000), g.send(x, 0);
+  else {
+    const Work work = g.recv(x, 1, 0, true);
+    std::thread waits([&] { work.wait(); });
+    usleep(100000);
+    const double begin = seconds();
+    const bool there = work.is_completed();
+    const double took = seconds() - begin;
+    waits.join();
+    std::printf("is_completed took %.2f s\n", took);
+    EXPECT(!there && took < 0.4 && work.is_completed());
+  }
+  g.barrier();
+  if (second()) return void(usleep(2500000));
+  EXPECT(has(error_of<RuntimeError>([&] { g.recv(x, 1, 5); }), "[recv] recv of 3 x float32"));
+  EXPECT(has(error_of<RuntimeError>([&] { g.send(x, 1, 5); }), "[send] send of 3 x float32: the group has failed"));
+}
+
+static void no_thread() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  g.barrier();
+  pthread_attr_t before, huge;
+  pthread_getattr_default_np(&before);
+  pthread_attr_init(&huge);
+  pthread_attr_setstacksize(&huge, size_t(1) << 46);  // more than there are addresses
+  if (second() && pthread_setattr_default_np(&huge) != 0) std::printf("a stack of any size\n");
+  const std::string text = error_of<RuntimeError>([&] { g.all_reduce(ones({3})); });
+  pthread_setattr_default_np(&before);
+  EXPECT(has(text, second() ? "expected a thread" : "rank 1 is gone"));
+}
+
+static void line_break() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  for (const int64_t src : {0, 1}) {
+    const StateDict bad = {{"a", ones({2})}, {"b\nc", ones({2})}};
+    const std::string text = error_of<std::exception>([&] { distributed::broadcast_state_dict(bad, g, src); });
+    EXPECT(has(text, "[broadcast_state_dict]") && has(text, "names of one line"));
+    EXPECT(has(text, "failed: ") == (g.rank() != src));
+    g.barrier();
+  }
+}
+
 std::vector<Scenario> fault_scenarios() {
   return {{"wrong_shape", wrong_shape},
           {"wrong_dtype", wrong_dtype},
@@ -276,6 +390,13 @@ std::vector<Scenario> fault_scenarios() {
           {"uneven_and_gone", uneven_and_gone},
           {"again", again},
           {"forked", forked},
+          {"forked_elastic", forked_elastic},
+          {"disagree", disagree},
+          {"late_to_collective", late_to_collective},
+          {"for_ever", for_ever},
+          {"message_calls", message_calls},
+          {"no_thread", no_thread},
+          {"line_break", line_break},
           {"strangers", strangers},
           {"world_sizes", world_sizes},
           {"world_sizes_apart", world_sizes_apart}};

@@ -1,5 +1,10 @@
 // Optimizer states, and whole parameters, spread over ranks: the same training, less memory.
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <array>
+#include <csignal>
+#include <filesystem>
 
 #include <tapir/core/allocator.h>
 #include <tapir/distributed/ddp.h>
@@ -362,6 +367,55 @@ static void fsdp_states() {
   for (const auto& [name, t] : before) check(equal(t, fresh.state_dict().at(name)), "expected {} as before", name);
 }
 
+static std::string shard_in(const std::string& folder, int64_t rank) {
+  return tapir::format("{}/shard-{}-of-2.safetensors", folder, rank);
+}
+
+/// Where one rank cannot write, the checkpoint of before is whole. Files of two saves are none.
+static void fsdp_failed_save() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  const std::string folder = std::getenv("TAPIR_TEST_FILE");
+  nn::Linear net(33, 7), other(33, 7);
+  distributed::FullyShardedDataParallel a(net, {}, g), b(other, {}, g);
+  a.save(folder);
+  const StateDict before = distributed::broadcast_state_dict(a.full_state_dict(), g);
+  for (const Tensor& chunk : a.parameters()) chunk.detach().add_(1);
+  std::signal(SIGXFSZ, SIG_IGN);
+  if (second()) setrlimit(RLIMIT_FSIZE, std::array{rlimit{64, RLIM_INFINITY}}.data());
+  EXPECT(has(error_of<RuntimeError>([&] { a.save(folder); }), "shard-1-of-2"));
+  if (second()) setrlimit(RLIMIT_FSIZE, std::array{rlimit{RLIM_INFINITY, RLIM_INFINITY}}.data());
+  b.load(folder);
+  EXPECT(difference(distributed::broadcast_state_dict(b.full_state_dict(), g), before) == 0);
+  distributed::once(g, [&] {
+    const auto files = std::filesystem::directory_iterator(folder);
+    check(std::distance(begin(files), end(files)) == 2, "nothing else in the folder");
+  });
+  a.save(folder + ".new");
+  distributed::once(g, [&] {
+    std::filesystem::copy_file(shard_in(folder + ".new", 1), shard_in(folder, 1),
+                               std::filesystem::copy_options::overwrite_existing);
+  });
+  EXPECT(has(error_of<RuntimeError>([&] { b.load(folder); }), "of one save"));
+  EXPECT(difference(distributed::broadcast_state_dict(b.full_state_dict(), g), before) == 0);
+}
+
+static void fsdp_shapes() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  const std::string folder = std::getenv("TAPIR_TEST_FILE");
+  nn::Linear net(4, 2, {.bias = false}), turned(2, 4, {.bias = false}), smaller(2, 2, {.bias = false}),
+      same(4, 2, {.bias = false});
+  distributed::FullyShardedDataParallel a(net, {}, g), b(turned, {}, g), c(smaller, {}, g), d(same, {}, g);
+  a.save(folder);
+  EXPECT(has(error_of<RuntimeError>([&] { b.load(folder); }), "\"weight\" of shape (4, 2)"));
+  EXPECT(has(error_of<RuntimeError>([&] { c.load(folder); }), "\"weight\" of shape (2, 2)"));
+  // Files that say nothing of save and shapes, as there were before.
+  io::save_safetensors(shard_in(folder, g.rank()), io::load_safetensors(shard_in(folder, g.rank())));
+  g.barrier();
+  EXPECT(has(error_of<RuntimeError>([&] { c.load(folder); }), "4 elements of \"model.weight\""));
+  d.load(folder);
+  EXPECT(difference(a.full_state_dict(), d.full_state_dict()) == 0);
+}
+
 std::vector<Scenario> sharding_scenarios() {
   return {{"zero", zero},
           {"fsdp", fsdp},
@@ -370,6 +424,8 @@ std::vector<Scenario> sharding_scenarios() {
           {"fsdp_errors", fsdp_errors},
           {"fsdp_memory", fsdp_memory},
           {"fsdp_states", fsdp_states},
+          {"fsdp_failed_save", fsdp_failed_save},
+          {"fsdp_shapes", fsdp_shapes},
           {"fsdp_checkpoint", fsdp_checkpoint}};
 }
 
