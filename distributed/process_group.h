@@ -112,8 +112,8 @@ class ProcessGroup {
   detail::Handle<GroupState> state_;
 };
 
-/// Meets all other ranks of the job and makes the default group. PeerError lists the ranks that did not come; RuntimeError tells of another
-/// WORLD_SIZE, backend or secret, and of a server that is none of ours. ValueError for an address that other machines reach without a secret.
+/// Meets all other ranks of the job and makes the default group. RuntimeError lists the ranks that did not come, and tells of another
+/// WORLD_SIZE, another secret, and a server that is none of ours. ValueError for an address that other machines reach without a secret.
 ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 /// The group of the last init_process_group; ValueError where there is none.
 ProcessGroup default_group();
