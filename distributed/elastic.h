@@ -37,7 +37,8 @@ class Elastic : NoCopy {
   ~Elastic();
 
   /// Keeps a copy of the state in the host's memory, and the place in the random numbers; the one before stays until this one is whole. Ranks
-  /// need not wait for each other: all commit after the same steps. PeerError where the group has failed, ValueError for a step below 0.
+  /// need not wait for each other: all commit after the same steps. PeerError where the group has failed, ValueError for a step below 0,
+  /// RuntimeError in a process that was forked from the group's.
   void commit(int64_t step);
 
   /// body(group, step) trains from that step on; the group is the default one too. It is called again, with another group and the step of the

@@ -90,11 +90,12 @@ template <class M> class FullyShardedDataParallel {
   void load_full_state_dict(const StateDict& state) { sharded_.load_full_state_dict(state); }
   /// Gives the module whole weights again, on every rank, and ends the sharding. Every rank calls it.
   void unshard() { sharded_.unshard(); }
-  /// A file of each rank, with its part of the weights and of the optimizer's state, in a folder of their own. Where one rank fails all throw.
+  /// A file of each rank, with its part of the weights and of the optimizer's state, in a folder of their own. Where one rank fails all throw,
+  /// and the files of before are whole.
   void save(const std::string& folder, const optim::Optimizer* optimizer = nullptr) const {
     sharded_.save(folder, optimizer);
   }
-  /// Of any number of ranks and any choice of blocks. RuntimeError for files that are missing or damaged.
+  /// Of any number of ranks and any choice of blocks. RuntimeError for files that are missing, damaged or of two saves, and for other shapes.
   void load(const std::string& folder, optim::Optimizer* optimizer = nullptr) { sharded_.load(folder, optimizer); }
 
  private:

@@ -32,7 +32,7 @@ struct ProcessGroupOptions {
   /// "tcp": sockets, always there. "gloo": libgloo, where Tapir was built with it. "nccl": CUDA tensors by NCCL, which is opened now, and
   /// those of the host by sockets.
   std::string backend = "tcp";
-  double timeout = 600;       // seconds for one collective
+  double timeout = 600;       // seconds for one collective; infinity is one too
   double init_timeout = 300;  // seconds until all ranks must have come
   std::optional<bool> debug =
       {};  // compare shapes, dtypes and order over all ranks first; else TAPIR_DISTRIBUTED_DEBUG=1
@@ -112,8 +112,8 @@ class ProcessGroup {
   detail::Handle<GroupState> state_;
 };
 
-/// Meets all other ranks of the job and makes the default group. RuntimeError lists the ranks that did not come, and tells of another
-/// WORLD_SIZE, another secret, and a server that is none of ours. ValueError for an address that other machines reach without a secret.
+/// Meets all other ranks of the job and makes the default group. PeerError lists the ranks that did not come. RuntimeError tells of another
+/// WORLD_SIZE, backend or debug, another secret, and a server that is none of ours; ValueError of an address that other machines reach without one.
 ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 /// The group of the last init_process_group; ValueError where there is none.
 ProcessGroup default_group();
