@@ -19,7 +19,8 @@ struct GradScalerOptions {
 ///     scaler.scale(loss).backward();
 ///     scaler.step(opt);
 ///     scaler.update();
-/// It moves, as an optimizer does, and is not copied: two scalers of one optimizer would go apart. Scale, growth and what was found lie on the device: nothing here waits for it, but for what says so.
+/// It moves, as an optimizer does, and is not copied: two scalers of one optimizer would go apart.
+/// Scale, growth and what was found lie on the device: nothing here waits for it, but for what says so.
 class GradScaler {
  public:
   explicit GradScaler(const GradScalerOptions& options = {});

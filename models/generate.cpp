@@ -138,6 +138,7 @@ std::pair<Tensor, Tensor> KVCache::append(int64_t i, const Tensor& k, const Tens
   return {put(keys_[size_t(i)], k), put(values_[size_t(i)], v)};
 }
 void KVCache::reorder(const Tensor& rows) try {
+  check(!keys_.empty(), "[KVCache] expected a cache, got one that was moved from");
   NoGrad guard;
   const int64_t batch = keys_[0].size(0);
   check(rows.defined() && is_integral(rows.dtype()) && rows.dim() == 1 && rows.size(0) == batch,

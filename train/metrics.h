@@ -5,8 +5,8 @@
 
 #include "../core/tensor.h"
 
-// Metrics over many batches. update() adds a batch where it lies, on the device: the host waits once, when a result is asked for; AUC's, which looks at
-// scores and labels, waits too.
+// Metrics over many batches. update() adds a batch where it lies, on the device: the host waits once, when a result is asked for; that of AUC,
+// which looks at scores and labels, waits too.
 // In training by many processes each rank counts its own part; all_reduce(group), called by all, makes all have the counts of all: once, when
 // an epoch is over, before compute(), and reset() before the next.
 // Predictions are scores (N, C, ...), of which the largest along dimension 1 counts, or classes of the target's shape.

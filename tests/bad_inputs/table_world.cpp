@@ -155,6 +155,8 @@ FINE(1110, expect(ones({1}).expand(Shape{6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 
 V(1150, ("KVCache", "(2)", "int64 (1,)"), models::KVCache c(1, 2, 1, 4, 1); c.reorder(tensor({0})))
 V(1151, ("KVCache", "7", "2"), models::KVCache c(1, 2, 1, 4, 1); c.reorder(tensor({0, 7})))
 V(1152, ("KVCache", "float32 (2,)"), models::KVCache c(1, 2, 1, 4, 1); c.reorder(ones({2})))
+V(1161, ("KVCache", "moved from"), models::KVCache c(1, 2, 1, 4, 1); models::KVCache taken = std::move(c);
+  c.reorder(tensor({0, 1})))
 V(1153, ("AUC", "2^53", "9007199254740993"), AUC a; a.update(tensor({(int64_t(1) << 53) + 1}), tensor({0})))
 V(1154, ("AUC", "labels 0 and 1", "2"), AUC a; a.update(ones({1}), tensor({2})))
 V(1155, ("Accuracy", "target 3", "3 classes"), Accuracy a; a.update(ones({1, 3}), tensor({3})))
