@@ -207,8 +207,8 @@ class Job {
         if (o_.node_rank == 0 || o_.nnodes == 1) throw;
       }
     const sigset_t ending = set_of({SIGINT, SIGTERM, SIGHUP});
-    sigprocmask(SIG_UNBLOCK, &ending,
-                nullptr);  // while it waits for others nobody reads them; in the store's thread they stay blocked
+    // While it waits for others nobody reads them. In the thread of the store they stay blocked.
+    sigprocmask(SIG_UNBLOCK, &ending, nullptr);
     if (server_) o_.port = server_->port();
     store_ = std::make_unique<Store>(o_.host, o_.port, StoreOptions{.secret = secret_, .timeout = kWait});
     if (o_.node_rank >= 0) node_ = o_.node_rank;
