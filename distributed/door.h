@@ -34,7 +34,7 @@ void check_secret(const char* op, const std::string& host, const std::string& se
 enum class Service : char { Store = 'S', Peers = 'P' };
 
 struct Greeting {
-  char magic[8] = {'t', 'a', 'p', 'i', 'r', '2'};  // and the service
+  char magic[8] = {'t', 'a', 'p', 'i', 'r', '3'};  // and the service
   Proof number = {};
 };
 struct Answer {

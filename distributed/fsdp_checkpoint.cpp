@@ -52,8 +52,10 @@ int64_t ranks_in(const std::string& name) {
 void remove_others(const std::string& folder, int64_t ranks) {
   std::error_code code;
   for (const auto& entry : std::filesystem::directory_iterator(folder, code))
-    if (const int64_t n = ranks_in(entry.path().filename().string()); n != 0 && n != ranks)
-      std::filesystem::remove(entry.path(), code);
+    if (const std::filesystem::path& path = entry.path(); path.extension() == ".new") {  // of a job that was killed
+      if (ranks_in(path.stem().string()) != 0) std::filesystem::remove(path, code);
+    } else if (const int64_t n = ranks_in(path.filename().string()); n != 0 && n != ranks)
+      std::filesystem::remove(path, code);
 }
 
 /// All files of a folder, opened.

@@ -241,6 +241,13 @@ static void enroll(GroupState& s) {
   r.groups.push_back(&s);
 }
 
+/// "(0, 2)", of any number.
+static std::string text_of(const std::vector<int64_t>& ranks) {
+  std::string out;
+  for (const int64_t r : ranks) out += (out.empty() ? "(" : ", ") + std::to_string(r);
+  return out + ")";
+}
+
 ProcessGroup ProcessGroup::new_group(const std::vector<int64_t>& ranks) const {
   GroupState& parent = state();
   check_process("new_group", parent.process);
@@ -248,7 +255,7 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int64_t>& ranks) const {
   std::sort(sorted.begin(), sorted.end());
   for (const int64_t r : ranks) check_rank("new_group", "ranks", r, size());
   check(!ranks.empty() && std::unique(sorted.begin(), sorted.end()) == sorted.end(),
-        "[new_group] expected ranks that differ, at least one, got {}", Dims(ranks));
+        "[new_group] expected ranks that differ, at least one, got {}", text_of(ranks));
   const int64_t child = ++parent.children;
   const auto me = std::find(ranks.begin(), ranks.end(), parent.rank);
   if (me == ranks.end()) return ProcessGroup();
@@ -256,7 +263,7 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int64_t>& ranks) const {
   ProcessGroup group(s);
   enroll(*s);
   s->rank = me - ranks.begin(), s->size = int64_t(ranks.size());
-  s->members = tapir::format("new_group of ranks {}", Dims(ranks));
+  s->members = tapir::format("new_group of ranks {}", text_of(ranks));
   s->launch = parent.launch, s->options = parent.options, s->debug = parent.debug;
   s->store = parent.store, s->server = parent.server, s->address = parent.address, s->silence = parent.silence;
   s->prefix = tapir::format("{}group{}/", parent.prefix, child);

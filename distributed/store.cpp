@@ -191,8 +191,8 @@ StoreServer::StoreServer(const std::string& host, int port, const std::string& s
 
 StoreServer::~StoreServer() {
   const uint64_t one = 1;
-  if (state_->process != getpid()) new std::thread(std::move(state_->thread));  // of the other process: nobody's here
-  else if (write(state_->wake.fd(), &one, sizeof one) == sizeof one) state_->thread.join();
+  if (state_->process != getpid()) return;  // the other process's thread may have been changing it at the fork
+  if (write(state_->wake.fd(), &one, sizeof one) == sizeof one) state_->thread.join();
   delete state_;
 }
 

@@ -146,10 +146,11 @@ void save_graph(const std::string& path, const Tensor& y, const LeafNames& names
   while (fs::is_symlink(target, error)) target = target.parent_path() / fs::read_symlink(target, error);
   const std::string temporary = target.string() + "." + std::to_string(getpid()) + ".tmp";
   const HeldSignals held;
+  fs::remove(temporary, error);  // of a process that was killed and had this number
   std::FILE* const file = std::fopen(temporary.c_str(), "wxe");
   check_runtime(file, "[save_graph] cannot write {}: {}", temporary, std::strerror(errno));
   bool whole = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
-  whole = whole && fsync(fileno(file)) == 0 && std::rename(temporary.c_str(), target.c_str()) == 0;
+  whole = whole && (fsync(fileno(file)) == 0 || errno == EINVAL) && std::rename(temporary.c_str(), target.c_str()) == 0;
   const int reason = errno;
   std::fclose(file);
   if (!whole) fs::remove(temporary, error);

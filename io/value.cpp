@@ -31,7 +31,9 @@ void flatten(const Value& value, const std::string& name, StateDict& out, int de
       return number(&v, kFloat64);
     }
     case Kind::BigInt:
-      fail(ErrorKind::Value, "[to_state_dict] expected integers that int64 can hold, got {} under \"{}\"",
+      fail(ErrorKind::Value,
+           "[to_state_dict] expected integers that int64 can hold, got {} under \"{}\": convert the part that holds "
+           "the tensors",
            value.decimal(), name);
     case Kind::List:
     case Kind::Tuple:

@@ -175,12 +175,16 @@ void AUC::update(const Tensor& scores, const Tensor& labels) try {
     fail(ErrorKind::Value, "[AUC] expected {}, got {} at position {}", expected, select(x, 0, at).item_scalar(), at);
   };
   constexpr int64_t most = int64_t(1) << 53;
-  refuse(logical_not(logical_or(eq(labels, 0), eq(labels, 1))), labels, "labels 0 and 1");
-  if (is_floating(scores.dtype())) refuse(isnan(scores), scores, "scores that are numbers");
-  else if (scores.dtype() == kInt64)
-    refuse(logical_or(gt(scores, most), lt(scores, -most)), scores, "scores up to 2^53, all of which double holds");
-  scores_.push_back(is_floating(scores.dtype()) ? scores.detach().clone() : to(scores, kFloat64));
-  labels_.push_back(labels.detach().clone());
+  const Tensor odd = logical_not(logical_or(eq(labels, 0), eq(labels, 1)));
+  const Tensor lost = is_floating(scores.dtype()) ? isnan(scores) : logical_or(gt(scores, most), lt(scores, -most));
+  if (any(logical_or(odd, lost)).item<bool>()) {  // waits once for good batches
+    refuse(odd, labels, "labels 0 and 1");
+    refuse(lost, scores,
+           is_floating(scores.dtype()) ? "scores that are numbers" : "scores up to 2^53, all of which double holds");
+  }
+  Tensor score = is_floating(scores.dtype()) ? scores.detach().clone() : to(scores, kFloat64),
+         label = labels.detach().clone();
+  scores_.push_back(std::move(score)), labels_.push_back(std::move(label));
 } catch (...) {
   fail_as("AUC");
 }

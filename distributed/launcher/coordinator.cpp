@@ -66,10 +66,10 @@ void Coordinator::take(const std::string& event) {
 
 /// A machine that was started with other options. One that takes part already is not it.
 void Coordinator::refuse(int64_t node, const std::string& event) {
-  if (node <= 0 || node >= nodes_ || beats_.contains(node) || plan_.status >= 0) return;
+  if (node <= 0 || node >= nodes_ || beats_.contains(node)) return;
   std::fprintf(stderr, "tapir-run: machine %d%s\n", int(node), event.c_str() + std::min(event.size(), event.find(':')));
   store_.add("byes", 1);  // it has gone
-  begin({.generation = plan_.generation + 1, .status = 2});
+  if (plan_.status < 0) begin({.generation = plan_.generation + 1, .status = 2});
 }
 
 void Coordinator::lose(int64_t id, int64_t status) {

@@ -165,4 +165,4 @@ V(1157, ("Perplexity", "logits"), Perplexity p; p.update(Tensor(), tensor({3})))
 V(1158, ("AveragedModel", "n_averaged", "9223372036854775807"), Net net; AveragedModel<Net> a(net);
   a.n_averaged = kMost; a.update_parameters(net))
 V(1159, ("ProgressBar", "interval", "nan"), ProgressBar("x", 10, {.interval = kNan}))
-V(1160, ("SummaryWriter", "UTF-8", "\\xff"), SummaryWriter w(temporary("summary")); w.add_text("tag", "\xff", 0))
+V(1160, ("SummaryWriter", "UTF-8", "\\xff"), SummaryWriter w(temporary("summary")); w.add_text("\xff", "text", 0))

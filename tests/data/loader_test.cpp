@@ -223,13 +223,15 @@ TEST_CASE("a forked child cannot go on with a loop that has workers, and begins 
     std::this_thread::sleep_for(std::chrono::milliseconds(200));  // no worker is at an allocator when it forks
     const pid_t child = fork();
     if (child == 0) {
-      alarm(10);  // where it hangs
+      alarm(60);  // where it hangs
       bool good = mentions(message_of<RuntimeError>([&] {
                              for (; !(it == data::LoaderEnd()); ++it) {}
                            }),
                            {"[DataLoader]", "child"});
       { const auto gone = std::move(it); }
+#ifndef __SANITIZE_THREAD__  // which ends a child that starts threads
       good &= collect(loader).size() == 20;
+#endif
       _exit(good ? 0 : 1);
     }
     int status = -1;

@@ -101,6 +101,11 @@ TEST_CASE("groups of one process after one another, at a store that stays") {
   all_well("again", 2);
 }
 
+TEST_CASE("a group of more ranks than a tensor has dimensions") {
+  if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
+  all_well("many", 18);
+}
+
 TEST_CASE("a process that was forked from a rank") {
   if (!can_run_jobs()) SKIP_TEST("no tapir-run or distributed_worker beside this program");
   for (const auto& backend : backends()) all_well("forked", 2, backend);

@@ -190,7 +190,6 @@ TEST_CASE("SummaryWriter: texts in UTF-8 alone") {
   train::SummaryWriter writer(folder / "log");
   const auto size = std::filesystem::file_size(writer.path());
   const auto says = [](const std::string& text) { return text.find("[SummaryWriter] expected") == 0; };
-  CHECK(says(message_of<ValueError>([&] { writer.add_text("tag", "\xff", 0); })));
   CHECK(says(message_of<ValueError>([&] { writer.add_text("\xff", "text", 0); })));
   CHECK(says(message_of<ValueError>([&] { writer.add_hparams({{"a", "\xff"}}, {}); })));
   CHECK(says(message_of<ValueError>([&] { writer.add_hparams({{"\xff", 1}}, {}); })));

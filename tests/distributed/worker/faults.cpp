@@ -9,6 +9,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include <tapir/distributed/ddp.h>
@@ -303,10 +304,10 @@ static void disagree() {
 
 /// Later than gloo waits for a connection: a fifth of init_timeout.
 static void late_to_collective() {
-  options.init_timeout = 3;
+  options.init_timeout = 10;  // of which gloo makes 2
   const ProcessGroup g = distributed::init_process_group(options);
   g.barrier();
-  if (second()) usleep(1000000);
+  if (second()) usleep(2500000);
   Tensor x = ones({3});
   g.all_reduce(x);
   EXPECT(x.sum().item() == 6);
@@ -327,10 +328,10 @@ static void for_ever() {
 }
 
 static void message_calls() {
-  options.timeout = 2;
+  options.timeout = 5;
   const ProcessGroup g = distributed::init_process_group(options);
   Tensor x = ones({3});
-  if (second()) usleep(700000), g.send(x, 0);
+  if (second()) usleep(2500000), g.send(x, 0);
   else {
     const Work work = g.recv(x, 1, 0, true);
     std::thread waits([&] { work.wait(); });
@@ -340,12 +341,23 @@ static void message_calls() {
     const double took = seconds() - begin;
     waits.join();
     std::printf("is_completed took %.2f s\n", took);
-    EXPECT(!there && took < 0.4 && work.is_completed());
+    EXPECT(!there && took < 1.5 && work.is_completed());
   }
   g.barrier();
-  if (second()) return void(usleep(2500000));
+  if (second()) return void(usleep(6000000));
   EXPECT(has(error_of<RuntimeError>([&] { g.recv(x, 1, 5); }), "[recv] recv of 3 x float32"));
   EXPECT(has(error_of<RuntimeError>([&] { g.send(x, 1, 5); }), "[send] send of 3 x float32: the group has failed"));
+}
+
+/// More ranks than a tensor has dimensions.
+static void many() {
+  const ProcessGroup g = distributed::init_process_group(options);
+  std::vector<int64_t> ranks(size_t(g.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const ProcessGroup all = g.new_group(ranks);
+  all.barrier();
+  ranks.back() = 0;
+  EXPECT(has(error_of<ValueError>([&] { g.new_group(ranks); }), "15, 16, 0)"));
 }
 
 static void no_thread() {
@@ -395,6 +407,7 @@ std::vector<Scenario> fault_scenarios() {
           {"late_to_collective", late_to_collective},
           {"for_ever", for_ever},
           {"message_calls", message_calls},
+          {"many", many},
           {"no_thread", no_thread},
           {"line_break", line_break},
           {"strangers", strangers},
