@@ -131,3 +131,10 @@ TEST_CASE("functions that are made of others name themselves") {
   NAMED("SummaryWriter", writer.add_image("x", ones({5, 2, 2}), 0));
   NAMED("SummaryWriter", writer.add_histogram("x", Tensor(), 0));
 }
+
+TEST_CASE("repeats beyond int64 are refused") {
+  const Tensor one = ones({3}), none = zeros({0, 3});
+  NAMED("repeat", one.repeat({kMost}));
+  NAMED("tile", tile(one, {kMost}));
+  NAMED("repeat", none.repeat({1, kMost}));
+}

@@ -24,11 +24,11 @@ Tensor number(const Tensor& x, double v) { return full({}, v, {.dtype = kFloat32
 Tensor whole(const Tensor& x, int64_t v) { return full({}, v, {.dtype = kInt32, .device = x.device()}); }
 /// A weight (O, K) of small integers.
 Tensor weight(const Tensor& x, Shape shape) {
-  const int64_t n = numel_of(shape);
+  const int64_t n = empty(shape, {.dtype = kInt8}).numel();  // refuses shapes that nothing holds
   return (remainder(arange(0, n) * 37, 251) - 125).to(kInt8).view(shape).to(x.device());
 }
 Tensor packed(const Tensor& x, int64_t rows, int64_t columns) {
-  return pack_int4((remainder(arange(0, rows * columns) * 7, 16) - 8).to(kInt8).view({rows, columns})).to(x.device());
+  return pack_int4((remainder(arange(0, empty({rows, columns}, {.dtype = kInt8}).numel()) * 7, 16) - 8).to(kInt8).view({rows, columns})).to(x.device());
 }
 double weight_at(int64_t i) { return double(i * 37 % 251 - 125); }
 double packed_at(int64_t i) { return double(i * 7 % 16 - 8); }
