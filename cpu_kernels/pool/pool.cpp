@@ -297,8 +297,8 @@ template <class T> struct AvgPool {
     for (int64_t z = a.first; z < a.first + a.count; ++z)
       for (int64_t u = b.first; u < b.first + runs; ++u) {
         const T* from = x.data + n * x.n + c * x.channel + (z * w.in[1] + u) * w.in[2] + d.first;
-        sum += fold<kLongRun>(
-            from, length, A(0), [](T v) { return A(v); }, [](A p, A q) { return A(p + q); });
+        sum = wrap_add(sum, fold<kLongRun>(
+                                from, length, A(0), [](T v) { return A(v); }, [](A p, A q) { return wrap_add(p, q); }));
       }
     divide(&sum, n, c, o, 1);
   }

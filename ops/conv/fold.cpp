@@ -26,7 +26,7 @@ struct Windows {
       count[i] = room / stride[i] + 1;
     }
   }
-  int64_t total() const { return count[0] * count[1]; }
+  int64_t total(const char* op) const { return checked_mul(op, count[0], count[1]); }
   std::vector<int64_t> border(int64_t sign) const {
     return {sign * padding[1], sign * padding[1], sign * padding[0], sign * padding[0]};
   }
@@ -84,7 +84,7 @@ Tensor unfold(const Tensor& x, const Dims& kernel_size, const FoldOptions& o) {
   if (rank == 3) return squeeze(unfold(unsqueeze(x, 0), kernel_size, o), 0);
   const Windows w("unfold", x.shape().data() + 2, kernel_size, o);
   const Tensor columns = copy_windows(w.padding[0] || w.padding[1] ? pad(x, w.border(1)) : x, w);
-  return view(columns, {x.shape()[0], x.shape()[1] * w.kernel[0] * w.kernel[1], w.total()});
+  return view(columns, {x.shape()[0], x.shape()[1] * w.kernel[0] * w.kernel[1], w.total("unfold")});
 }
 
 Tensor fold(const Tensor& x, const Dims& output_size, const Dims& kernel_size, const FoldOptions& o) {
@@ -98,8 +98,9 @@ Tensor fold(const Tensor& x, const Dims& output_size, const Dims& kernel_size, c
   check(x.shape()[1] > 0 && x.shape()[1] % taps == 0,
         "[fold] expected size of input's dimension 1 to be divisible by the product of kernel_size {}, got {}",
         kernel_size, x);
-  check(x.shape()[2] == w.total(), "[fold] expected {} x {} = {} windows in the last dimension, got {}", w.count[0],
-        w.count[1], w.total(), x);
+  const int64_t total = w.total("fold");
+  check(x.shape()[2] == total, "[fold] expected {} x {} = {} windows in the last dimension, got {}", w.count[0],
+        w.count[1], total, x);
   const Tensor columns =
       reshape(x, {x.shape()[0], x.shape()[1] / taps, w.kernel[0], w.kernel[1], w.count[0], w.count[1]});
   const Tensor image = add_windows(columns, w);

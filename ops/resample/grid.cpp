@@ -185,15 +185,17 @@ Tensor affine_grid(const Tensor& theta, const Shape& size, bool align_corners) {
   std::vector<Tensor> columns;  // x, y, (z,) 1 of every point, the last axis first
   Shape points = shape;
   points.erase(0);
+  int64_t count = 1;
+  for (const int64_t n : points) count = checked_mul("affine_grid", count, n);
   for (int64_t i = axes - 1; i >= 0; --i) {
     const int64_t n = points[i];
     const double edge = align_corners ? 1 : double(n - 1) / double(n);
     Shape along = Dims::filled(axes, 1);
     along[i] = n;
     const Tensor line = n == 1 ? zeros(1, options) : linspace(-edge, edge, n, options);
-    columns.push_back(reshape(expand(view(line, along), points), numel_of(points)));
+    columns.push_back(reshape(expand(view(line, along), points), count));
   }
-  columns.push_back(ones(numel_of(points), options));
+  columns.push_back(ones(count, options));
   shape.push_back(axes);
   return reshape(matmul(stack(columns, 1), transpose(theta, 1, 2)), shape);
 }

@@ -138,3 +138,8 @@ TEST_CASE("repeats beyond int64 are refused") {
   NAMED("tile", tile(one, {kMost}));
   NAMED("repeat", none.repeat({1, kMost}));
 }
+
+TEST_CASE("sizes whose products int64 does not hold are refused") {
+  NAMED("fold", fold(ones({4, 0}), {kHuge * 4096, kHuge * 4096}, 2));
+  NAMED("affine_grid", affine_grid(ones({2, 2, 3}), {2, 1, int64_t(1) << 61 | 1, 4}));
+}
