@@ -1,5 +1,6 @@
 // Pooling forward: a block of neighbouring channels (channels last) or of neighbouring outputs (planes) is kept in registers or the first
 // cache while the window runs over it. Planes are dense; short rows, which fill no vector, and windows that differ in size are gathered.
+#include "../../core/arithmetic.h"
 #include "../../core/dispatch.h"
 #include "../reduce/lanes.h"
 #include "pool_window.h"
@@ -233,9 +234,9 @@ template <class T> struct AvgPool {
           A row[kPoolLanes] = {};
           for (int64_t v = d.first; v < d.first + d.count; ++v) {
             const T* from = image + c0 + z * x.at[0] + u * x.at[1] + v * x.at[2];
-            for (int64_t l = 0; l < count; ++l) row[l] += A(from[l]);
+            for (int64_t l = 0; l < count; ++l) row[l] = wrap_add(row[l], A(from[l]));
           }
-          for (int64_t l = 0; l < count; ++l) sums[l] += row[l];
+          for (int64_t l = 0; l < count; ++l) sums[l] = wrap_add(sums[l], row[l]);
         });
         for (int64_t l = 0; l < count; ++l) to[c0 + l] = T(sums[l] / share);
       }
@@ -265,7 +266,7 @@ template <class T> struct AvgPool {
       const int64_t count = std::min(kPoolLanes, w.out[2] - k0);
       std::fill_n(sums, count, A(0));
       each_run(w, params, i, j, k0, count, [&](int64_t lo, int64_t hi, int64_t at, auto stride) {
-        for (int64_t l = lo; l < hi; ++l) sums[l] += A(plane[at + (l - lo) * stride]);
+        for (int64_t l = lo; l < hi; ++l) sums[l] = wrap_add(sums[l], A(plane[at + (l - lo) * stride]));
       });
       divide(sums, n, c, row + k0, count);
     }

@@ -13,6 +13,7 @@
 #include "../pointwise.h"
 #include "../shape.h"
 #include "../slicing.h"
+#include "../spatial.h"
 #include "../ternary.h"
 #include "../unary.h"
 
