@@ -9,10 +9,23 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <new>
 
 #include "campaign.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// The sanitizers' own end the process where there is no memory. These throw, and theirs watch malloc as before.
+void* operator new(size_t n) {
+  constexpr size_t kMost = size_t(1) << 32;
+  if (void* const p = n <= kMost ? std::malloc(n ? n : 1) : nullptr) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+#endif
 
 namespace ops_fuzz {
 
