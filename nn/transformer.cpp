@@ -37,6 +37,7 @@ template <class L> std::vector<L> copies(const char* name, L layer, int64_t n) {
   for (int64_t i = 0; i < n; ++i) layers.push_back(layer.clone());
   return layers;
 }
+int64_t checked_layers(const char* option, int64_t n) { return check_layers("Transformer", option, n), n; }
 AttentionMasks masks(const Tensor& padding, const Tensor& mask, bool is_causal) {
   return {.key_padding_mask = padding, .need_weights = false, .attn_mask = mask, .is_causal = is_causal};
 }
@@ -112,8 +113,10 @@ Tensor TransformerDecoder::forward(const Tensor& tgt, const Tensor& memory, cons
 }
 
 Transformer::Transformer(int64_t d, int64_t heads, const TransformerOptions& o) try
-    : encoder(TransformerEncoderLayer(d, heads, layer_options(o)), o.num_encoder_layers, norm(d, layer_options(o))),
-      decoder(TransformerDecoderLayer(d, heads, layer_options(o)), o.num_decoder_layers, norm(d, layer_options(o))) {
+    : encoder(TransformerEncoderLayer(d, heads, layer_options(o)),
+              checked_layers("num_encoder_layers", o.num_encoder_layers), norm(d, layer_options(o))),
+      decoder(TransformerDecoderLayer(d, heads, layer_options(o)),
+              checked_layers("num_decoder_layers", o.num_decoder_layers), norm(d, layer_options(o))) {
   for (Tensor& p : parameters())
     if (p.dim() > 1) init::xavier_uniform_(p);
 } catch (...) {

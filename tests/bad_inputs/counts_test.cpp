@@ -145,7 +145,7 @@ TEST_CASE("layers by negative counts, and norms over nothing") {
     REFUSED(nn::GRU(2, 3, {.num_layers = n}), "GRU", "num_layers");
   }
   REFUSED(nn::TransformerEncoder(nn::TransformerEncoderLayer(4, 2), -1), "TransformerEncoder", "num_layers", "-1");
-  REFUSED(nn::Transformer(4, 2, {.num_decoder_layers = -1}), "TransformerDecoder", "-1");
+  REFUSED(nn::Transformer(4, 2, {.num_decoder_layers = -1}), "[Transformer]", "num_decoder_layers", "-1");
   REFUSED(nn::AdaptiveLogSoftmaxWithLoss(4, 10, {5}, {.div_value = 0}), "AdaptiveLogSoftmaxWithLoss", "div_value");
   REFUSED(nn::AdaptiveLogSoftmaxWithLoss(-4, 10, {5}), "AdaptiveLogSoftmaxWithLoss", "in_features", "-4");
   REFUSED(models::GPT2Model(models::GPT2Config{.n_layer = -1}), "GPT2Model", "n_layer", "-1");

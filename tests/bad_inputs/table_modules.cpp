@@ -47,7 +47,7 @@ V(704, ("TransformerEncoder", "num_layers", "1099511627776"),
   nn::TransformerEncoder(nn::TransformerEncoderLayer(8, 2, {.dim_feedforward = 8}), int64_t(1) << 40))
 V(705, ("TransformerDecoder", "num_layers", "9223372036854775807"),
   nn::TransformerDecoder(nn::TransformerDecoderLayer(8, 2, {.dim_feedforward = 8}), kMost))
-V(706, ("TransformerEncoder", "num_layers", "1152921504606846976"),
+V(706, ("Transformer", "num_encoder_layers", "1152921504606846976"),
   nn::Transformer(8, 2, {.num_encoder_layers = int64_t(1) << 60, .dim_feedforward = 8}))
 V(707, ("GPT2Model", "n_layer", "1099511627776"),
   models::GPT2LMHeadModel({.vocab_size = 5, .n_positions = 4, .n_embd = 8, .n_layer = int64_t(1) << 40, .n_head = 2}))

@@ -51,7 +51,7 @@ V(1041, ("launch_info", "WORLD_SIZE", "99999999999999999999"), place("WORLD_SIZE
 V(1042, ("launch_info", "WORLD_SIZE", "\" 2\""), place("WORLD_SIZE", " 2"))
 V(1043, ("launch_info", "WORLD_SIZE", "+2"), place("WORLD_SIZE", "+2"))
 V(1044, ("launch_info", "WORLD_SIZE", "\\x1b[31m2"), place("WORLD_SIZE", "\x1b[31m2"))
-V(1045, ("launch_info", "WORLD_SIZE", "bytes) ..."), place("WORLD_SIZE", std::string(100000, '9')))
+V(1045, ("launch_info", "WORLD_SIZE", "bytes)"), place("WORLD_SIZE", std::string(100000, '9')))
 V(1046, ("launch_info", "RANK below WORLD_SIZE = 1", "5"), place("RANK", "5"))
 V(1047, ("launch_info", "MASTER_PORT", "[1, 65535]", "4294967376"), place("MASTER_PORT", "4294967376"))
 V(1048, ("launch_info", "MASTER_ADDR", "\"\""), place("MASTER_ADDR", ""))
