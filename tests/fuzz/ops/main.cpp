@@ -23,6 +23,7 @@ void* operator new(size_t n) {
   if (void* const p = n <= kMost ? std::malloc(n ? n : 1) : nullptr) return p;
   throw std::bad_alloc();
 }
+void* operator new(size_t n, const std::nothrow_t&) noexcept { return std::malloc(n ? n : 1); }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }
 #endif
