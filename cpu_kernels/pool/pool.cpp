@@ -279,7 +279,7 @@ template <class T> struct AvgPool {
 #pragma omp simd
       for (int64_t l = 0; l < count; ++l) {
         const A v = A(plane[at[l] < 0 ? 0 : at[l]]);
-        sums[l] += at[l] < 0 ? A(0) : v;
+        sums[l] = wrap_add(sums[l], at[l] < 0 ? A(0) : v);
       }
     }
     divide(sums, n, c, o, count);
