@@ -164,8 +164,8 @@ Strides channels_last_strides(const Shape& shape) {
   const int64_t rank = shape.size();
   check(rank == 4 || rank == 5, "[channels_last] expected a tensor of rank 4 or 5, got shape {}", shape);
   Strides s = Dims::filled(rank, 1);
-  uint64_t step =
-      uint64_t(std::max<int64_t>(shape[1], 1));  // wraps where the sizes are such that no memory holds the tensor
+  // Wraps for sizes that no memory holds: who allocates refuses them.
+  uint64_t step = uint64_t(std::max<int64_t>(shape[1], 1));
   for (int64_t d = rank - 1; d >= 2; --d) s[d] = int64_t(step), step *= uint64_t(std::max<int64_t>(shape[d], 1));
   s[0] = int64_t(step);
   return s;

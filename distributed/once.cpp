@@ -40,8 +40,8 @@ void share_errors(const ProcessGroup& group, const std::string& mine) {
 
 StateDict broadcast_state_dict(const StateDict& state, const ProcessGroup& group, int64_t src) {
   NoGrad guard;
-  std::string
-      list;  // a line each: dtype, sizes, ":" and the name, which may hold anything but a line's end; or "!" and an error
+  // A line for each tensor: dtype, sizes, ":" and the name, which may hold anything but a line's end. Or "!" and an error.
+  std::string list;
   std::exception_ptr mine;
   if (group.rank() == src) try {
       for (const auto& [name, t] : state) {

@@ -211,7 +211,7 @@ void set_blocking(int fd, bool on) {
 
 Socket event_of(const char* op) {
   Socket event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  check_runtime(bool(event), "[{}] expected a file descriptor more, got: {}", op, std::strerror(errno));
+  check_runtime(bool(event), "[{}] expected a free file descriptor, got: {}", op, std::strerror(errno));
   return event;
 }
 

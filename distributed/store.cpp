@@ -231,8 +231,10 @@ struct Store::State {
     check_runtime(Reply(reply[0]) != Reply::Full,
                   "[Store] expected room for \"{}\" and {} bytes, got a store that is full ({} bytes, {} keys)", key,
                   value.size(), kMaxBytes, kMaxKeys);
-    check(Reply(reply[0]) != Reply::NoNumber, "[Store] expected a number under \"{}\", got what was set", key);
-    check(Reply(reply[0]) != Reply::Overflow, "[Store] expected a sum of 64 bits under \"{}\", got one beyond", key);
+    check(Reply(reply[0]) != Reply::NoNumber,
+          "[Store] expected a number under \"{}\", got bytes that set() has written", key);
+    check(Reply(reply[0]) != Reply::Overflow, "[Store] expected a sum that int64 holds under \"{}\", got an overflow",
+          key);
     return {Reply(reply[0]), reply.substr(1)};
   }
 };

@@ -43,7 +43,7 @@ static bool are_scores(const char* metric, const Tensor& p, const Tensor& t) {
 
 double MeanMetric::mean() const { return total_.defined() ? total_.item() / count_.item() : NAN; }
 
-/// Is each target one of the classes that p, (N, C, ...), has scores of? A kernel looks, and the host waits for none.
+/// Checks that each target lies in [0, C), where p is (N, C, ...). A kernel looks; the host does not wait.
 static void check_targets(const Tensor& t, const Tensor& p) {
   const Tensor places = unsqueeze(to(t, kInt64), 1);
   const Tensor scores = empty(places.shape(), {.dtype = p.dtype(), .device = p.device()});

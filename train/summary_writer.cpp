@@ -169,10 +169,8 @@ void SummaryWriter::add_image(std::string_view tag, const Tensor& image, int64_t
 }
 
 void SummaryWriter::add_text(std::string_view tag, std::string_view text, int64_t step) {
-  const std::string tensor =
-      int_field(1, 7) + bytes_field(2, bytes_field(2, int_field(1, 1))) +
-      bytes_field(8,
-                  text);  // string, shape (1,); any bytes, as a sample of a language model may end within a character
+  // A string, shape (1,), of any bytes: a sample of a language model may end within a character.
+  const std::string tensor = int_field(1, 7) + bytes_field(2, bytes_field(2, int_field(1, 1))) + bytes_field(8, text);
   write_value(step, tag_field(tag) + bytes_field(8, tensor) + plugin("text"));
 }
 

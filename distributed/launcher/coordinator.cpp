@@ -64,7 +64,7 @@ void Coordinator::take(const std::string& event) {
   else if (what == "ready") ready_.insert(id), deadline_ = std::min(deadline_, now() + seconds);
 }
 
-/// A machine that was started with other options. One that takes part already is not it.
+/// Ends the job because a machine was started with other options, unless a machine with that number takes part already.
 void Coordinator::refuse(int64_t node, const std::string& event) {
   if (node <= 0 || node >= nodes_ || beats_.contains(node)) return;
   std::fprintf(stderr, "tapir-run: machine %d%s\n", int(node), event.c_str() + std::min(event.size(), event.find(':')));

@@ -308,25 +308,21 @@ Tensor rot90(const Tensor& x, int64_t k, const Dims& dims) try {
 /// A copy of x with dimension d repeated counts[d] times: what repeats is expanded before its dimension.
 static Tensor repeated(const Tensor& x, const Dims& counts) {
   Shape joined = x.shape();
-  const auto grow = [](int64_t& n, int64_t times) {
-    check(!__builtin_mul_overflow(n, times, &n),
-          "[repeat] expected sizes that int64 holds, got one that would be {} times as large", times);
-  };
   const int64_t many = std::count_if(counts.begin(), counts.end(), [](int64_t n) { return n != 1; });
   if (x.dim() + many > kMaxRank) {  // one after the other, beside folded neighbours
     Tensor y = x;
     for (int64_t d = 0; d < x.dim(); ++d) {
       if (counts[d] == 1) continue;
       int64_t before = 1, behind = 1;
-      for (int64_t k = 0; k < x.dim(); ++k) grow(k < d ? before : behind, joined[k]);
-      grow(joined[d], counts[d]);
+      for (int64_t k = 0; k < x.dim(); ++k) (k < d ? before : behind) *= joined[k];
+      joined[d] *= counts[d];
       y = reshape(expand(reshape(y, {before, 1, behind}), {before, counts[d], behind}), joined);
     }
     return y;
   }
   Shape split, wide;
   for (int64_t d = 0; d < x.dim(); ++d) {
-    if (counts[d] != 1) split.push_back(1), wide.push_back(counts[d]), grow(joined[d], counts[d]);
+    if (counts[d] != 1) split.push_back(1), wide.push_back(counts[d]), joined[d] *= counts[d];
     split.push_back(x.shape()[d]), wide.push_back(x.shape()[d]);
   }
   return view(clone(expand(reshape(x, split), wide), kContiguous), joined);
@@ -339,10 +335,10 @@ Tensor repeat(const Tensor& x, const Dims& counts) {
         counts, x);
   Shape shape = x.shape();
   while (shape.size() < counts.size()) shape.insert(0, 1);
-  int64_t total = 1;
+  int64_t total = 1;  // sizes of 0 left out: each product of some of them fits then too
   for (int64_t d = 0; d < counts.size(); ++d) {
     check(counts[d] >= 0, "[repeat] trying to create tensor with negative dimension: counts {}", counts);
-    const bool overflow = __builtin_mul_overflow(total, counts[d], &total) ||
+    const bool overflow = __builtin_mul_overflow(total, std::max<int64_t>(counts[d], 1), &total) ||
                           __builtin_mul_overflow(total, std::max<int64_t>(shape[d], 1), &total);
     check(!overflow, "[repeat] the size of {} repeated {} times overflows", x.shape(), counts);
   }
