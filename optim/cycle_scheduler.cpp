@@ -88,7 +88,7 @@ void OneCycleLR::advance() {
   double begin = 0;
   phase_ = &phases_[0];
   while (t > phase_->end && phase_ != &phases_.back()) begin = phase_->end, ++phase_;
-  part_ = (t - begin) / (phase_->end - begin);
+  part_ = phase_->end > begin ? (t - begin) / (phase_->end - begin) : 1;  // pct_start 1: nothing is left to fall in
   for (size_t g = 0; o_.cycle_momentum && g < groups(); ++g) {
     const double low = base_momentum_[g], high = max_momentum_[g];
     const auto momentum = [&](double x) { return x == 0 ? low : high; };

@@ -180,15 +180,19 @@ void Checkpoint::load_state_dict(const StateDict& state) {
   const auto random = state.at(kRandom).to_vector<int64_t>();
   check(random.size() == 2, "[Checkpoint] expected 2 integers in \"random\", got {}", random.size());
   std::vector<StateDict> before;
-  try {
-    for (const Part& part : parts_) {
+  const auto undo = [&] {  // the parts that were loaded get back what they had
+    for (size_t i = 0; i < before.size(); ++i) parts_[i].load(parts_[i].object, before[i]);
+  };
+  for (const Part& part : parts_) try {
       before.push_back(copy_of(part.save(part.object)));
       part.load(part.object, state.strip(part.name + "."));
+    } catch (const ValueError& e) {
+      undo();
+      fail(ErrorKind::Value, "[Checkpoint] \"{}\": {}", part.name, e.what());
+    } catch (...) {
+      undo();
+      throw;
     }
-  } catch (...) {  // the parts that were loaded get back what they had
-    for (size_t i = 0; i < before.size(); ++i) parts_[i].load(parts_[i].object, before[i]);
-    throw;
-  }
   default_generator().set_state(uint64_t(random[0]), uint64_t(random[1]));
 }
 

@@ -236,6 +236,7 @@ class Job {
       tell(*store_, tapir::format("differs {}: {}", node_, why));
       fail(ErrorKind::Value, "[tapir-run] {}", why);
     }
+    tell(*store_, tapir::format("beat {}", node_));  // it takes part: nobody else is this machine from now on
   }
   bool is_elastic() const { return o_.max_restarts > 0 || o_.min_ranks < o_.nproc * o_.nnodes; }
 

@@ -132,7 +132,7 @@ TEST_CASE("tapir-run: a machine that comes to another's place is refused, and th
                   "[ $RANK = 1 ] && echo $MASTER_PORT > $FOLDER/port; until [ -e $FOLDER/go ]; do sleep 0.05; done");
   const std::string place = job.folder / "port";
   for (int i = 0; i < 1000 && slurp(place).empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // machine 1 has said that it is there
+  // Machine 1 has ranks, so it has said that it is there.
   const Ended stray =
       Process({build_folder() + "/tapir-run", "--nnodes", "2", "--nproc", "2", "--rdzv",
                "127.0.0.1:" + std::to_string(std::atoi(slurp(place).c_str())), "--node-rank", "1", "/bin/true"},

@@ -1,6 +1,7 @@
 #include <tapir/tapir.h>
 
 #include <cmath>
+#include <numbers>
 
 #include "../catch.h"
 #include "../errors.h"
@@ -97,6 +98,20 @@ TEST_CASE("SWALR goes to the rate of averaging and stays there") {
   CHECK_THROWS_AS(optim::SWALR(opt, 0.1, {.anneal_epochs = -1}), ValueError);
   CHECK_THROWS_AS(optim::SWALR(opt, 0.1, {.anneal_strategy = "exp"}), ValueError);
   CHECK_THROWS_AS(optim::SWALR(opt, {0.1, 0.2}), ValueError);
+}
+
+TEST_CASE("OneCycleLR with nothing left to fall in") {
+  for (const int64_t n : {1, 2, 5}) {
+    optim::SGD opt = optimizer();
+    optim::OneCycleLR scheduler(opt, 1, {.total_steps = n, .pct_start = 1});
+    opt.step();
+    for (int64_t i = 0; i < n; ++i) {
+      CHECK(opt.lr() ==
+            Approx(n == 1 ? 1 : 0.04 + 0.96 * (1 - std::cos(std::numbers::pi * double(i) / double(n - 1))) / 2));
+      scheduler.step();
+    }
+    CHECK(opt.lr() == Approx(0.04 / 1e4));  // one more than there are: the end
+  }
 }
 
 TEST_CASE("momentum stays in [0, 1) where a cycle overshoots") {

@@ -146,7 +146,7 @@ TEST_CASE("BI-312 BI-316 Checkpoint: damaged files are passed over, what does no
   train::Checkpoint wrong(folder / "c");
   nn::Linear& first = same;
   wrong.add("model", first).add("optimizer", other);
-  CHECK_THROWS_AS(wrong.load(newest), ValueError);
+  CHECK(mentions(message_of<ValueError>([&] { wrong.load(newest); }), {"[Checkpoint] \"optimizer\": ["}));
   CHECK(same.bias.to_vector<float>() == before);
   CHECK(default_generator().seed() == seed);
   CHECK(default_generator().offset() == offset);
